@@ -1,7 +1,7 @@
 """Tell which digit an 8 x 8 picture shows: a small network with one hidden layer, in NumPy and float64.
 
-The weights that ship were made by `train.py` from 1,437 points of the UCI handwritten digits. They tell 96.94 %
-of the 360 held-out points rightly.
+The weights that ship were made by `train.py` from 1,437 points of the UCI handwritten digits. They tell
+96.94 % of the 360 held-out points rightly.
 """
 
 from dataclasses import dataclass, fields

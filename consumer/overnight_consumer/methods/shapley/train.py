@@ -33,8 +33,8 @@ HELD_OUT_EVERY = 5
 def split(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the points to learn from, and the held-out ones: every fifth of the data set, from the first.
 
-    The data set is ordered by writer, so both parts hold digits of the same hands. On writers never seen in
-    training (the last fifth of the data set held out instead) this network tells about 92 of 100 rightly.
+    Neighbours in the data set are often by the same hand, so both parts hold digits of the same writers. With
+    the last 360 points held out instead, the same training reaches 92 %.
     """
     is_held_out = np.arange(len(values)) % HELD_OUT_EVERY == 0
     return values[~is_held_out], values[is_held_out]
