@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Depth, Message, reply_queue
 from overnight_common.dead_letters import bury
 from overnight_common.errors import DecodeError, OvernightError, PublishError
-from overnight_common.messages import Reply, decode_reply
+from overnight_common.messages import decode_reply
 from overnight_producer.batching import Pace, measured, next_points
 from overnight_producer.ranges import Policy, Range, outside, published, recalled
 from overnight_producer.rates import Rates

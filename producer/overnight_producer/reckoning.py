@@ -27,9 +27,9 @@ from overnight_producer.ranges import (
 
 if TYPE_CHECKING:
     from overnight_common.errors import PublishError
-    from overnight_producer.transaction import Transaction
     from overnight_producer.rates import Rates
     from overnight_producer.silence import Silences
+    from overnight_producer.transaction import Transaction
     from overnight_producer.worklist import Worklist
 
 Observer = Callable[[Reply, Decision], None]

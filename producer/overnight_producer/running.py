@@ -95,6 +95,7 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
     """Check that an earlier job may go on with today's code and data, and take over what may change."""
     spec = job.spec
     progress = job.progress()
+    so_far = f"{progress.done} of {progress.total} points done"
     if progress.state is JobState.CANCELLED:
         raise BadInputError(
             f"job {spec.id} for this was cancelled and stays so; go on with `overnight resume {spec.id}`, "
@@ -102,21 +103,20 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
         )
     if spec.data_fingerprint != wanted_spec.data_fingerprint:
         raise BadInputError(
-            f"{spec.data_uri} has changed since job {spec.id} began ({progress.done} of {progress.total} points "
-            "done); restore the old file, or begin afresh with --new"
+            f"{spec.data_uri} has changed since job {spec.id} began ({so_far}); "
+            "restore the old file, or begin afresh with --new"
         )
     if spec.stop != wanted_spec.stop:
         raise BadInputError(
-            f"job {spec.id} for this ends at point {spec.stop}, not {wanted_spec.stop}; give the same --count, "
-            "or begin afresh with --new"
+            f"job {spec.id} for this ends at point {spec.stop}, not {wanted_spec.stop}; "
+            "give the same --count, or begin afresh with --new"
         )
     fingerprint = spec.fingerprint
     if wanted_spec.fingerprint and fingerprint and fingerprint != wanted_spec.fingerprint:
         if not wanted.accept_changes:
             raise BadInputError(
-                f"the code of {spec.method} has changed since job {spec.id} began ({progress.done} of "
-                f"{progress.total} points done). Keep those results and do the rest with the new code: "
-                "--accept-changes. Begin afresh: --new."
+                f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
+                "Keep those results and do the rest with the new code: --accept-changes. Begin afresh: --new."
             )
         fingerprint = wanted_spec.fingerprint
     _set(
@@ -151,7 +151,7 @@ def _forget(job: JobFile) -> None:
 
 
 def _pin_present_code(job: JobFile) -> None:
-    """Take the method's code as it is now for the rest of the job; consumers with other code then accuse themselves."""
+    """Take the method's code as it is now for the rest of the job."""
     spec = job.spec
     _set(job, replace(spec, fingerprint=present_fingerprint(spec)))
 
@@ -259,7 +259,9 @@ class _Drive:
                 ending = await self._driver.run()
                 if self._consumer is not None:
                     # What it still runs is void or interrupted: nothing waits for it but a little courtesy.
-                    await self._consumer.stop(CONSUMER_GRACE_SECONDS if ending.kind is EndingKind.DONE else 1.0)
+                    await self._consumer.stop(
+                        CONSUMER_GRACE_SECONDS if ending.kind is EndingKind.DONE else 1.0
+                    )
         finally:
             for task in tasks:
                 task.cancel()
@@ -281,7 +283,9 @@ class _Drive:
             self._view.show(self._driver.snapshot())
             if not checked and (first := next(self._job.results(), None)) is not None:
                 checked = True
-                fault = check_first_result(first.encoded, Path(str(self._job.spec.output)), self._job.spec.points)
+                fault = check_first_result(
+                    first.encoded, Path(str(self._job.spec.output)), self._job.spec.points
+                )
                 if fault is not None:
                     self._view.say(fault)
             await asyncio.sleep(VIEW_SECONDS)
