@@ -1,4 +1,4 @@
-"""Write the replies that the parent itself gives: probes, lost consumers, dead children, running tasks; pure."""
+"""Write the replies that the parent itself gives: to probes, for dead children, while a task runs; pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reply_to(
     peak_rss_bytes: int = 0,
     delivery_count: int = 0,
 ) -> bytes:
-    """Return an encoded reply: `failed` with a failure, `running` with seconds so far, else `done` without a result."""
+    """Return an encoded reply: `failed` with a failure, `running` with the seconds so far, else `done`."""
     kind = "failed" if failure is not None else "done" if running_seconds is None else "running"
     return encode(
         Reply(
@@ -64,7 +64,9 @@ def result_too_large(words: str) -> Failure:
 
 def task_of(address: TaskAddress) -> Task:
     """Return as much of a task as can be read of every version, enough to answer it."""
-    return Task(VERSION, address.job, address.reply_to, address.start, address.stop, address.attempt, method="")
+    return Task(
+        VERSION, address.job, address.reply_to, address.start, address.stop, address.attempt, method=""
+    )
 
 
 def running_is_due(now: float, dispatched_at: float, said_at: float) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def backoff_seconds(failures: int, first: float, longest: float) -> float:
-    """Return `first` after one failure, twice as much after each further one, at most `longest`; 0 after none."""
+    """Return `first` after one failure, twice as much after each more, at most `longest`; 0 after none."""
     if failures < 1:
         return 0.0
     return float(min(longest, first * 2.0 ** min(failures - 1, 60)))

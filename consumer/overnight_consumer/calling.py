@@ -35,7 +35,9 @@ class Caller:
         per_point: True to call with one point at a time; what `@method(per_point=...)` says counts more.
     """
 
-    def __init__(self, target: Callable[..., Any], params: dict[str, Any], device: str, *, per_point: bool) -> None:
+    def __init__(
+        self, target: Callable[..., Any], params: dict[str, Any], device: str, *, per_point: bool
+    ) -> None:
         facts = facts_of(target)
         self._per_point = facts.per_point if facts is not None else per_point
         self._device = device
@@ -57,12 +59,16 @@ class Caller:
             TaskFailedError: cause bad_result, when the number of results is not n.
         """
         if self._per_point:
-            return stacked([self._one(point, index, task, progress) for index, point in _numbered(points, task)])
+            return stacked(
+                [self._one(point, index, task, progress) for index, point in _numbered(points, task)]
+            )
         wanted = self._wanted_of_batch(task, progress) if self._wants else {}
         return checked(self._call(points, **self._params, **wanted), task.stop - task.start)
 
     def _one(self, point: object, index: int, task: Task, progress: Progress) -> object:
-        return self._call(point, **self._params, **(self._wanted_of_point(index, task, progress) if self._wants else {}))
+        return self._call(
+            point, **self._params, **(self._wanted_of_point(index, task, progress) if self._wants else {})
+        )
 
     def _wanted_of_batch(self, task: Task, progress: Progress) -> dict[str, object]:
         """Return what a batch method asks for; randomness is that of each point, whatever the batch."""
@@ -138,13 +144,15 @@ def _is_numpy(value: object) -> bool:
 
 
 def checked(results: object, count: int) -> Points:
-    """Return the results of a batch; raises TaskFailedError (bad_result) unless there is one for each point."""
+    """Return a batch's results; raises TaskFailedError (bad_result) unless there is one for each point."""
     if isinstance(results, list | tuple):
         returned: Sequence[Any] | np.ndarray[Any, Any] = results
     elif hasattr(results, "__array__") and not isinstance(results, np.generic):
         returned = results if type(results) is np.ndarray else np.asarray(results)
         if returned.ndim == 0:
-            raise failed(Cause.BAD_RESULT, "BadResult", f"returned an array of no dimension for {count} points")
+            raise failed(
+                Cause.BAD_RESULT, "BadResult", f"returned an array of no dimension for {count} points"
+            )
     else:
         what = "None" if results is None else f"a {type(results).__name__}"
         raise failed(

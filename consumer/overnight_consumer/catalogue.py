@@ -60,7 +60,7 @@ class Catalogue:
         return self._loaded[name]
 
     def preload(self) -> None:
-        """Import the only method, if there is just one; a failure is reported on the task that asks for it."""
+        """Import the method if there is just one; a failure is reported on the task that asks for it."""
         if len(self._given) != 1 or self._commands:
             return
         try:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import io
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from typing import BinaryIO
 
 from overnight_consumer.frames import HEADER_BYTES, FromChild, Ready, decode_setup, decode_work, pack
 
@@ -41,7 +41,7 @@ def _do_nothing(_number: int, _frame: object) -> None:
     """Handle a stop signal that is meant for the parent; ignoring it would be inherited by commands."""
 
 
-def _receive(stream: BinaryIO) -> bytes | None:
+def _receive(stream: io.BufferedIOBase) -> bytes | None:
     header = stream.read(HEADER_BYTES)
     if len(header) < HEADER_BYTES:
         return None
@@ -58,7 +58,7 @@ def main() -> None:
         signal.signal(number, _do_nothing)
     link = socket.socket(fileno=descriptor)
     link.set_inheritable(False)
-    stream = link.makefile("rb", buffering=65536)
+    stream = io.BufferedReader(socket.SocketIO(link, "r"), 65536)
 
     def say(message: FromChild) -> None:
         link.sendall(pack(message))

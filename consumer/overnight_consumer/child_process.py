@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from overnight_consumer.deaths import Death
-from overnight_consumer.frames import Answer, FrameReader, FromChild, Ready, Setup, Started, Work, decode_from_child, pack
+from overnight_consumer.frames import (
+    Answer,
+    FrameReader,
+    FromChild,
+    Ready,
+    Setup,
+    Started,
+    Work,
+    decode_from_child,
+    pack,
+)
 from overnight_consumer.output import Output
 from overnight_consumer.sessions import kill_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _POLL_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 0.5
@@ -69,7 +79,10 @@ class ChildProcess(asyncio.Protocol):
             self._start(theirs, environment, write_line)
         ours.setblocking(False)
         self._socket = ours
-        self._tasks = [self._loop.create_task(self._connect(setup)), self._loop.create_task(self._await_death())]
+        self._tasks = [
+            self._loop.create_task(self._connect(setup)),
+            self._loop.create_task(self._await_death()),
+        ]
 
     def _start(
         self, theirs: socket.socket, environment: Mapping[str, str], write_line: Callable[[bytes], None]
@@ -77,7 +90,14 @@ class ChildProcess(asyncio.Protocol):
         self._output = Output(write_line)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "overnight_consumer.child", str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "overnight_consumer.child",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output.stdout,
                 stderr=self._output.stderr,
@@ -159,13 +179,18 @@ class ChildProcess(asyncio.Protocol):
         self._listener.on_death(self._reaped)
 
 
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 async def _exited(pid: int, loop: asyncio.AbstractEventLoop) -> None:
     """Return when a child process has ended, without reaping it."""
     if hasattr(os, "pidfd_open"):
         with contextlib.suppress(OSError):
             descriptor = os.pidfd_open(pid)
-            ended = loop.create_future()
-            loop.add_reader(descriptor, lambda: ended.done() or ended.set_result(None))
+            ended: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(descriptor, _resolve, ended)
             try:
                 await ended
             finally:

@@ -1,4 +1,4 @@
-"""Be the command line `overnight-consumer`: turn flags and variables into settings, and exit codes into words."""
+"""Be the command line `overnight-consumer`: turn flags and variables into settings."""
 
 from __future__ import annotations
 
@@ -31,13 +31,23 @@ def run(
     broker: Annotated[str, _option("--broker", "amqp(s):// URL; the embedded broker if not given.")] = "",
     home: Annotated[Path, _option("--home", "Folder of the embedded broker.")] = Path(".overnight"),
     queue: Annotated[list[str], _option("--queue", "Task queue to serve; may be repeated.")] = ["default"],  # noqa: B006 - typer copies it
-    methods: Annotated[list[str], _option("--methods", "module:function, bare name or module; repeatable.")] = [],  # noqa: B006
-    command: Annotated[list[str], _option("--command", "Text of a command that may be run; repeatable.")] = [],  # noqa: B006
-    per_point: Annotated[bool, _option("--per-point", "Call methods that do not say with one point.")] = False,
+    methods: Annotated[
+        list[str], _option("--methods", "module:function, bare name or module; repeatable.")
+    ] = [],  # noqa: B006
+    command: Annotated[
+        list[str], _option("--command", "Text of a command that may be run; repeatable.")
+    ] = [],  # noqa: B006
+    per_point: Annotated[
+        bool, _option("--per-point", "Call methods that do not say with one point.")
+    ] = False,
     source: Annotated[Path, _option("--source", "Folder of your modules; commands run in it.")] = Path(),
     slots: Annotated[str, _option("--slots", "Tasks at a time: a number, or auto for one a core.")] = "auto",
-    idle_exit: Annotated[float | None, _option("--idle-exit", "End after so many seconds without a task.")] = None,
-    grace: Annotated[float, _option("--grace", "Seconds that running tasks get after a stop signal.")] = 3600.0,
+    idle_exit: Annotated[
+        float | None, _option("--idle-exit", "End after so many seconds without a task.")
+    ] = None,
+    grace: Annotated[
+        float, _option("--grace", "Seconds that running tasks get after a stop signal.")
+    ] = 3600.0,
     name: Annotated[str, _option("--name", "Name of this consumer; host and process id if not given.")] = "",
     max_deliveries: Annotated[int, _option("--max-deliveries", "A task lost so often is not run again.")] = 5,
     max_message_bytes: Annotated[
@@ -45,7 +55,9 @@ def run(
     ] = DEFAULT_MAX_MESSAGE_BYTES,
     device: Annotated[str, _option("--device", "auto or cpu.")] = "auto",
     log_level: Annotated[str, _option("--log-level", "debug, info, warning or error.")] = "info",
-    broker_timeout: Annotated[float, _option("--broker-timeout", "Seconds to reach the broker at start.")] = 30.0,
+    broker_timeout: Annotated[
+        float, _option("--broker-timeout", "Seconds to reach the broker at start.")
+    ] = 30.0,
 ) -> None:
     """Take tasks from a broker, run methods on them, and answer every one.
 

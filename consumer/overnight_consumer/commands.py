@@ -150,7 +150,9 @@ class _Tee(threading.Thread):
 def _failure_of(status: int, stderr_tail: str) -> Failure:
     if status < 0:
         name = signal_name(-status)
-        return Failure(Cause.KILLED_BY_SIGNAL, name, f"the command was killed by {name}", stderr_tail=stderr_tail)
+        return Failure(
+            Cause.KILLED_BY_SIGNAL, name, f"the command was killed by {name}", stderr_tail=stderr_tail
+        )
     message = f"the command ended with exit status {status}"
     return Failure(Cause.EXIT_STATUS, f"exit status {status}", message, stderr_tail=stderr_tail)
 
@@ -200,7 +202,9 @@ def _from_file(path: Path, count: int) -> Points:
         message = f"the output file is neither .npy nor .jsonl: {error}"
         raise failed(Cause.BAD_RESULT, type(error).__name__, message) from error
     if length != count:
-        raise failed(Cause.BAD_RESULT, "BadResult", f"the output file holds {length} results for {count} points")
+        raise failed(
+            Cause.BAD_RESULT, "BadResult", f"the output file holds {length} results for {count} points"
+        )
     return results
 
 

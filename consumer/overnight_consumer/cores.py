@@ -1,4 +1,4 @@
-"""Find out how many cores this process may really use: affinity and container quota, not what the host has."""
+"""Find out how many cores this process may use: affinity and container quota, not the host."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def available_cores(root: Path = Path("/")) -> int:
-    """Return the usable cores, at least 1: the affinity mask, cut by a quota of cgroup v1 or v2 (rounded down)."""
+    """Return the usable cores, at least 1: the affinity mask, cut by a cgroup quota (rounded down)."""
     quota = quota_cores(root)
     cores = _affinity_cores()
     if quota is not None:
@@ -23,7 +23,7 @@ def _affinity_cores() -> int:
 
 
 def quota_cores(root: Path) -> float | None:
-    """Return the smallest CPU quota on the way from our cgroup up to the top, in cores, or None if there is none.
+    """Return the smallest CPU quota from our cgroup up to the top, in cores, or None if there is none.
 
     `root` is `/`, or a folder that looks like it. In a container the path that the kernel tells may not exist
     under the mount; then the mount itself is our cgroup.

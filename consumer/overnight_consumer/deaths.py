@@ -38,7 +38,9 @@ def failure_of(death: Death) -> Failure:
         message = f"The child was killed by {name} {figures}."
         return Failure(Cause.KILLED_BY_SIGNAL, name, message, stderr_tail=death.stderr_tail)
     message = f"The child ended with exit status {death.exit_status} {figures}."
-    return Failure(Cause.EXIT_STATUS, f"exit status {death.exit_status}", message, stderr_tail=death.stderr_tail)
+    return Failure(
+        Cause.EXIT_STATUS, f"exit status {death.exit_status}", message, stderr_tail=death.stderr_tail
+    )
 
 
 def start_failure_of(death: Death) -> Failure:

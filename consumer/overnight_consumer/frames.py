@@ -1,7 +1,7 @@
 """Define what the consumer's parent and a child say to each other, and put it into frames and back.
 
-A frame is four bytes of length (big-endian) and a MessagePack body. The task goes to the child as the bytes that
-came from the broker; the reply comes back as the bytes that go to the broker.
+A frame is four bytes of length (big-endian) and a MessagePack body. The task goes to the child as the bytes
+that came from the broker; the reply comes back as the bytes that go to the broker.
 """
 
 from __future__ import annotations

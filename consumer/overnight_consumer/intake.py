@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
 from overnight_consumer.prefetch import differs_markedly
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overnight_common.brokers.base import Broker, Delivery, Subscription
 
 _PAUSE_FIRST = 1.0

@@ -1,7 +1,7 @@
 """Outlive a consumer's parent that was killed, just long enough to kill what its children had started.
 
-A child dies with its parent by itself, but what it started does not. The parent tells this process of each session
-it starts; when the pipe breaks, whatever is left of them is killed and the scratch folder is removed.
+A child dies with its parent by itself, but what it started does not. The parent tells this process of each
+session it starts; when the pipe breaks, whatever is left of them is killed and the scratch folder is removed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,8 @@ from overnight_common.brokers.base import BrokerState, Message
 from overnight_common.errors import PublishError, TooLargeError, UnroutableError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overnight_common.brokers.base import Broker
     from overnight_consumer.held import Held
 

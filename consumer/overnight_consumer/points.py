@@ -46,17 +46,26 @@ class PointSource:
     def _referred(self, task: Task, reference: DataReference) -> Points:
         try:
             points: Points = self._dataset(reference).read(task.start, task.stop)
-        except (BadInputError, DataUnavailableError, DataChangedError, OSError, ValueError, IndexError) as error:
+        except (
+            BadInputError,
+            DataUnavailableError,
+            DataChangedError,
+            OSError,
+            ValueError,
+            IndexError,
+        ) as error:
             self._forget(reference.uri)
             message = f"{reference.uri}: {error}"
             raise failed(Cause.DATA_UNAVAILABLE, type(error).__name__, message) from error
         if len(points) != task.stop - task.start:
-            raise failed(Cause.DATA_UNAVAILABLE, "DataChangedError", f"{reference.uri} is shorter than the task says")
+            raise failed(
+                Cause.DATA_UNAVAILABLE, "DataChangedError", f"{reference.uri} is shorter than the task says"
+            )
         return points
 
     def _dataset(self, reference: DataReference) -> DataSet:
         known = self._open.get(reference.uri)
-        if known is not None and known[1] == reference.fingerprint:
+        if known is not None and known[1] == reference.fingerprint and known[0].is_current():
             return known[0]
         self._forget(reference.uri)
         dataset = open_dataset(reference.uri)

@@ -1,4 +1,4 @@
-"""Decide how many deliveries to hold: a slot must never wait, and a long task must never sit behind another."""
+"""Decide how many deliveries to hold: no slot must wait, and no task sit behind a long one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wanted_prefetch(slots: int, mean_seconds: float | None) -> int:
         mean_seconds: mean duration of recent tasks as the parent sees it, None if none has ended yet.
 
     Returns:
-        As many as there are slots; while tasks are short, up to 100 ms of work for each slot, at most 512 in all.
+        As many as there are slots; while tasks are short, up to 100 ms of work a slot, at most 512 in all.
     """
     if mean_seconds is None or mean_seconds >= SHORT_SECONDS:
         return slots
@@ -26,7 +26,7 @@ def wanted_prefetch(slots: int, mean_seconds: float | None) -> int:
 
 
 def differs_markedly(current: int, wanted: int) -> bool:
-    """Tell whether a change is worth a new subscription: by half or more upwards, to half or less downwards."""
+    """Tell whether a change is worth a new subscription: half as much again, or half or less."""
     return wanted >= current * 1.5 or wanted <= current * 0.5
 
 

@@ -1,4 +1,4 @@
-"""Decide from looks at a reply queue whether its job still wants results; pure, the caller asks the broker."""
+"""Decide from looks at a reply queue whether its job still wants results; pure, others ask the broker."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ReplyQueue:
         return Verdict.HOLD
 
     def look_due(self, now: float, *, running: bool) -> bool:
-        """Tell whether it is time to look again: soon after a miss, while in use, every 10 s while a task runs."""
+        """Tell whether to look again: soon after a miss, while in use, every 10 s while a task runs."""
         if self.gone or self.looked_at is None:
             return False
         since = now - self.looked_at

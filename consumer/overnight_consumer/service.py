@@ -21,8 +21,6 @@ from overnight_consumer.tasks import Tasks
 from overnight_consumer.threads import thread_environment, threads_per_slot
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from overnight_common.brokers.base import Broker
     from overnight_consumer.child_process import ChildListener
     from overnight_consumer.settings import Settings

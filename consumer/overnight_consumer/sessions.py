@@ -15,15 +15,11 @@ _ROUNDS = 20
 
 def members(session: int, proc: Path = Path("/proc")) -> list[int]:
     """Return the living processes of a session; empty where there is no /proc."""
-    found = []
     try:
-        names = os.listdir(proc)
+        processes = [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
     except OSError:
         return []
-    for name in names:
-        if name.isdigit() and _session_of(proc / name / "stat") == session:
-            found.append(int(name))
-    return found
+    return [process for process in processes if _session_of(proc / str(process) / "stat") == session]
 
 
 def _session_of(stat: Path) -> int | None:
@@ -39,7 +35,7 @@ def _session_of(stat: Path) -> int | None:
 
 
 def kill_session(session: int) -> None:
-    """Send SIGKILL to all processes of a session until none is left; a fork in between is caught by the next round."""
+    """Send SIGKILL to all processes of a session until none is left, forked meanwhile or not."""
     for _ in range(_ROUNDS):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(session, signal.SIGKILL)

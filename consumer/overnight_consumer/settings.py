@@ -117,8 +117,12 @@ def validated(raw: RawSettings) -> Settings:
 def _faults(raw: RawSettings) -> list[str]:
     faults = []
     if not raw.methods and not raw.commands:
-        faults.append("Nothing to serve: give --methods module:function (or a bare name, or a module) or --command TEXT.")
-    faults += [f"--methods {name!r} is empty or holds spaces." for name in raw.methods if name.split() != [name]]
+        faults.append(
+            "Nothing to serve: give --methods module:function (or a bare name, or a module) or --command TEXT."
+        )
+    faults += [
+        f"--methods {name!r} is empty or holds spaces." for name in raw.methods if name.split() != [name]
+    ]
     faults += ["--command is empty." for text in raw.commands if not text.strip()]
     faults += [f"--queue {name!r} is no queue name." for name in raw.queues if name.split() != [name]]
     if not raw.queues:

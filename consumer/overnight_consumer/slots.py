@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import enum
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from overnight_consumer.backoff import backoff_seconds
@@ -14,6 +13,8 @@ from overnight_consumer.frames import Work
 from overnight_consumer.held import Held, Stage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overnight_consumer.child_process import ChildListener, ChildProcess
     from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
@@ -193,7 +194,9 @@ class Slot:
         if held is not None:
             limit = held.task.time_limit_seconds if passed else None
             seconds = now - held.dispatched_at
-            self._listener.on_task_death(self, held, dataclasses.replace(death, seconds=seconds, limit_seconds=limit))
+            self._listener.on_task_death(
+                self, held, dataclasses.replace(death, seconds=seconds, limit_seconds=limit)
+            )
 
     def _back_off(self, death: Death) -> None:
         self.start_failures += 1

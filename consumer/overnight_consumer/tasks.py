@@ -1,4 +1,4 @@
-"""Lead every task from its delivery to its ack; the one place where the parent says what happens next to it."""
+"""Lead every task from its delivery to its ack; the one place that says what happens next to it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ACCUSING = frozenset(cause.value for cause in Cause if cause.accuses_consumer)
 
 
 class Tasks:
-    """Hold the tasks of one consumer. A task leaves only by an ack, a hand-back, or because its delivery is void."""
+    """Hold the tasks of one consumer; each leaves by an ack, a hand-back, or as its delivery is void."""
 
     def __init__(self, settings: Settings, broker: Broker) -> None:
         self._settings = settings
@@ -231,7 +231,12 @@ class Tasks:
     def _accused(self, held: Held, words: str) -> None:
         delay = held.intake.accused(time.monotonic())
         if delay:
-            log.error("this consumer is at fault (%s): nothing is taken from %s for %g s", words, held.intake.queue, delay)
+            log.error(
+                "this consumer is at fault (%s): nothing is taken from %s for %g s",
+                words,
+                held.intake.queue,
+                delay,
+            )
         self.hand_back_waiting(held.intake)
 
     # To the broker
@@ -290,7 +295,9 @@ class Tasks:
             parked = self._parked.pop(name, [])
             ended = [held for held in parked if held.stage is Stage.ANSWERED]
             if ended:
-                self._parked[name] = ended  # the next tick sends them, lest a broken queue be asked without end
+                self._parked[name] = (
+                    ended  # the next tick sends them, lest a broken queue be asked without end
+                )
             self._waiting.extendleft(reversed([held for held in parked if held.stage is Stage.WAITING]))
             self._dispatch()
         elif verdict is Verdict.GONE:

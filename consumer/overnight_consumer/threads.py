@@ -1,4 +1,4 @@
-"""Say how many threads a slot may use, in the variables that numeric libraries read before they are imported."""
+"""Say how many threads a slot may use, in variables that numeric libraries read when imported."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def threads_per_slot(cores: int, slots: int) -> int:
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Return the variables that hold OpenMP, MKL, OpenBLAS, numexpr, Accelerate and ourselves to `threads`."""
+    """Return the variables that hold OpenMP, MKL, OpenBLAS, numexpr and Accelerate to `threads`."""
     return dict.fromkeys(VARIABLES, str(threads))

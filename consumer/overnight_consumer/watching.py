@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from overnight_common.errors import BrokerError
 from overnight_consumer.reply_queues import ReplyQueue, Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from overnight_common.brokers.base import Broker
 
 _ASK_SECONDS = 30.0
@@ -48,7 +49,7 @@ class ReplyWatch:
         return queue is None or queue.read
 
     def tick(self, now: float, held: Mapping[str, bool]) -> None:
-        """Look where it is time to; `held` gives the queues of the tasks we have -> whether one of them runs."""
+        """Look where it is time to; `held`: the queues of the tasks that we have -> whether one runs."""
         for name, running in held.items():
             queue = self._queues.setdefault(name, ReplyQueue())
             if queue.looked_at is None or queue.look_due(now, running=running):

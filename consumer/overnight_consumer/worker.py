@@ -14,7 +14,6 @@ import msgspec
 
 from overnight_common.errors import EncodeError, MethodUnavailableError
 from overnight_common.fingerprints import command_fingerprint
-from overnight_common.loading import LoadedMethod
 from overnight_common.messages import VERSION, Cause, Encoded, Failure, Reply, Task, decode_task, encode
 from overnight_common.values import encode_values
 from overnight_consumer import calling
@@ -26,7 +25,8 @@ from overnight_consumer.frames import Answer, FromChild, Progress, Setup, Starte
 from overnight_consumer.points import PointSource
 
 if TYPE_CHECKING:
-    from overnight_consumer.calling import Points
+    from overnight_common.loading import LoadedMethod
+
 
 _OURS = (__file__, calling.__file__)
 _RSS_UNIT_BYTES = 1 if sys.platform == "darwin" else 1024
@@ -71,7 +71,9 @@ class Worker:
         except UnusableTaskError as error:
             return Answer("unusable", "", str(error), run.seconds, b"")
         except MethodUnavailableError as error:
-            failure = Failure(Cause.METHOD_UNAVAILABLE, type(error).__name__, str(error), error.traceback)
+            failure = Failure(
+                Cause.METHOD_UNAVAILABLE, type(error).__name__, str(error), error.traceback_text
+            )
             return run.failed(failure)
         except EncodeError as error:
             return run.failed(Failure(Cause.BAD_RESULT, type(error).__name__, str(error)))
@@ -108,7 +110,7 @@ class Worker:
             run.result = encode_values(output.values, task.stop - task.start)
 
     def _caller(self, task: Task) -> tuple[Caller, str]:
-        """Return what calls the method with the task's parameters, and its fingerprint; builds it the first time."""
+        """Return what calls the method with the task's parameters, and its fingerprint; kept for the next task."""
         per_point = task.per_point or self._setup.per_point
         key = (task.method, msgspec.msgpack.encode(task.params), per_point)
         known = self._callers.get(key)
@@ -170,7 +172,7 @@ class _Run:
         most = self._setup.max_message_bytes
         if len(body) > most:
             size = len(body)
-            message = f"the reply takes {size:,} bytes; the limit is {most:,} (--max-message-bytes, or a smaller batch)"
+            message = f"the reply takes {size:,} bytes; the limit is {most:,}: make the batch smaller"
             self.result, self.log_tail = None, ""
             return self.failed(Failure(Cause.RESULT_TOO_LARGE, "ResultTooLarge", message))
         return Answer("done", "", "", self.seconds, body)
@@ -207,5 +209,7 @@ class _Run:
 
 def _check_fingerprint(task: Task, fingerprint: str) -> None:
     if task.fingerprint and task.fingerprint != fingerprint:
-        message = f"the job was made for code {task.fingerprint}, here it is {fingerprint}: bring the same files here"
+        message = (
+            f"the job was made for code {task.fingerprint}, here it is {fingerprint}: use the same files"
+        )
         raise failed(Cause.WRONG_FINGERPRINT, "WrongFingerprint", message)
