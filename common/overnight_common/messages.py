@@ -205,7 +205,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes, what: str) -> An
             ) from error
         raise DecodeError(f"not a {what}: {error}") from error
     if message.v > VERSION:
-        raise NewerVersionError(f"{what} of version {message.v}; this is version {VERSION}: update Overnight here")
+        raise NewerVersionError(
+            f"{what} of version {message.v}; this is version {VERSION}: update Overnight here"
+        )
     if message.v < 1:
         raise DecodeError(f"not a {what}: version {message.v}")
     return message
