@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+
 from support.rabbitmq import ExternalNode, RabbitMQMissingError, RabbitMQNode, private_node
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Run a private RabbitMQ node for tests: free ports, own data, own cookie, own epmd, every process gone at the end."""
+"""Run a private RabbitMQ node for tests: own ports, data, cookie and epmd; every process gone at the end."""
 
 from __future__ import annotations
 
@@ -166,9 +166,8 @@ class RabbitMQNode:
     def vhost(self) -> str:
         """Return the URL of a fresh virtual host that guest may use."""
         name = f"test-{next(self._numbers)}"
-        self.eval(
-            f'rabbit_vhost:add(<<"{name}">>, <<"test">>), {_permissions("guest", name, ".*", ".*", ".*")}, ok.'
-        )
+        rights = _permissions("guest", name, ".*", ".*", ".*")
+        self.eval(f'rabbit_vhost:add(<<"{name}">>, <<"test">>), {rights}, ok.')
         return f"amqp://guest:guest@127.0.0.1:{self.port}/{name}"
 
     def user(self, url: str, *, configure: str = "", write: str = ".*", read: str = ".*") -> str:
