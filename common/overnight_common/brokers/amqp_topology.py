@@ -1,4 +1,4 @@
-"""Say which exchanges and queues Overnight has on RabbitMQ, with which arguments for ever, and declare them."""
+"""Say which exchanges and queues Overnight has on RabbitMQ, with which arguments, and declare them."""
 
 from __future__ import annotations
 
@@ -164,6 +164,6 @@ class Topology:
 
 def _mismatch(what: str, wanted: dict[str, object], error: ChannelClosedError) -> QueueMismatchError:
     return QueueMismatchError(
-        f"{what} exists with other arguments: {error.text}. Ours are {wanted}. Arguments cannot be changed: "
+        f"{what} exists with other arguments: {error.text}. Ours are {wanted}. They cannot be changed: "
         "use another name, or empty and delete it (rabbitmqctl delete_queue) and let Overnight declare it again"
     )
