@@ -211,7 +211,7 @@ class Session:
             _own_headers(headers) if headers else {},
             properties.delivery_mode != 1,
         )
-        count = headers.get("x-delivery-count") or 0
+        count = int(headers.get("x-delivery-count") or 0)  # pika hands out its own kind of int
         try:
             self._on_delivery(Delivery(self._queue, message, count, (self, number)))
         except Exception as failure:  # noqa: BLE001 - a listener's fault must not break the link for all
@@ -252,7 +252,11 @@ class Session:
 
 def _own_headers(headers: dict[str, Any]) -> dict[str, str | int]:
     """Return what the publisher wrote; of the broker's own, only why it buried the message."""
-    own = {name: value for name, value in headers.items() if not name.startswith("x-")}
+    own = {
+        name: int(value) if isinstance(value, int) else value
+        for name, value in headers.items()
+        if not name.startswith("x-")
+    }
     if "x-first-death-reason" in headers and "reason" not in own:
         own["reason"] = f"the broker: {headers['x-first-death-reason']}"
         own["from_queue"] = headers.get("x-first-death-queue", "")
