@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ACK_FLUSH_SECONDS = 0.002
 ACK_GROUP_MAX = 64
+_STEPS = 4
 _PREFETCH_MAX = 65535  # AMQP counts in 16 bits
 
 
@@ -56,6 +57,10 @@ def plan_consumers(target: int, consumers: Sequence[Consumer]) -> tuple[list[Con
             room += one.limit - one.held
     if cancel or any(one.cancelling for one in consumers):
         return cancel, 0
+    # A large window is filled in a few steps: a further AMQP consumer for each ack would be dozens of them.
+    leftovers = any(one.held for one in consumers if not one.active)
+    if leftovers and room < target // _STEPS:
+        return [], 0
     return [], min(max(room, 0), _PREFETCH_MAX)
 
 
