@@ -96,6 +96,14 @@ def test_nothing_is_imported_and_a_module_that_cannot_be_parsed_has_a_fingerprin
     assert not {"loud", "broken", "user", "slow"} & set(sys.modules)
 
 
+def test_a_warning_about_the_users_code_does_not_hide_what_it_imports(source):
+    write(source, user="import other\npattern = '\\d'")
+    before = method_fingerprint("user", source)
+    write(source, other="x = 1")
+
+    assert method_fingerprint("user", source) != before
+
+
 def test_a_package_without_init_and_a_package_itself_have_fingerprints(source):
     write(source, space__part="import other")
     before = method_fingerprint("space.part", source)
