@@ -93,8 +93,8 @@ def consequence(decision: Decision) -> str:
     match decision:
         case Again(delay_seconds, charged):
             return f"again in {duration(delay_seconds)}" + ("" if charged else ", not charged")
-        case Split(left, right):
-            return f"split into {points_of(left.start, left.stop)} and {points_of(right.start, right.stop)}"
+        case Split():
+            return "split in halves"
         case GiveUp():
             return "given up"
         case Drop(reason):

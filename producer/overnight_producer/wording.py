@@ -93,6 +93,12 @@ def one_line(text: str, limit: int = 200) -> str:
     return clean if len(clean) <= limit else clean[: max(limit - 3, 0)] + "..."
 
 
+def block(text: str) -> str:
+    """Return foreign text of many lines (a traceback) with its lines kept and control characters gone."""
+    lines = _ESCAPES.sub("", text).expandtabs().splitlines()
+    return "\n".join("".join(c if c.isprintable() else "?" for c in line).rstrip() for line in lines)
+
+
 def _three_digits(number: float) -> str:
     if number >= 99.95:
         return f"{number:,.0f}"
