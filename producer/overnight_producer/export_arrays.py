@@ -117,7 +117,7 @@ def write_mask(file: IO[bytes], done: Array) -> None:
 
 
 class ZippedRows(ArrayRows):
-    """Write the rows as `results` of an .npz, beside `done` (the mask) and `index` (the point of each row)."""
+    """Write the rows as `results` of an .npz, beside `done` (the mask) and `index` (each its point)."""
 
     def __init__(
         self, file: IO[bytes], start: int, points: int, on_misfit: Callable[[int, Any], None]
