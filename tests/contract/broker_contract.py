@@ -11,6 +11,11 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+
+from overnight_common.brokers.base import DEAD_QUEUE, Broker, BrokerState, reply_queue, task_queue
+from overnight_common.brokers.opening import open_broker
+from overnight_common.dead_letters import bury
+from overnight_common.errors import NotConnectedError, TooLargeError, UnroutableError
 from support.broker_use import (
     PATIENCE_SECONDS,
     Inbox,
@@ -22,11 +27,6 @@ from support.broker_use import (
     until,
     until_async,
 )
-
-from overnight_common.brokers.base import DEAD_QUEUE, Broker, BrokerState, reply_queue, task_queue
-from overnight_common.brokers.opening import open_broker
-from overnight_common.dead_letters import bury
-from overnight_common.errors import NotConnectedError, TooLargeError, UnroutableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -241,7 +241,8 @@ class BrokerContract:
                 inbox.ack(*inbox.held[:3])
                 await until_async(lambda: seen(6, 1, 1), "6 ready, 1 un-acked, 1 consumer")
                 await subscription.cancel()
-                await until_async(lambda: seen(6, 1, 0), "no consumer")
+                inbox.ack()  # a quorum queue counts a consumer as long as it holds something
+                await until_async(lambda: seen(6, 0, 0), "no consumer")
 
         asyncio.run(run())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+
 from contract.broker_contract import BrokerContract
 
 if TYPE_CHECKING:
