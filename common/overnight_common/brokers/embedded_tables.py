@@ -82,7 +82,7 @@ def prepare(db: Database, path: str) -> None:
     if version != SCHEMA_VERSION:
         raise BrokerError(
             f"{path} has version {version} and this Overnight needs version {SCHEMA_VERSION}; "
-            "let the jobs end with the Overnight that made it, or move it away and `overnight resume` each job"
+            "let the jobs end with the Overnight that made it, or move it away and `overnight resume` them"
         )
     db.execute("BEGIN IMMEDIATE")
     delete_unused_queues(db, time.time())
