@@ -10,28 +10,29 @@ import asyncio
 import contextlib
 import enum
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Depth, Message, reply_queue
 from overnight_common.dead_letters import bury
 from overnight_common.errors import DecodeError, OvernightError, PublishError
-from overnight_common.messages import Reply, decode_reply
-from overnight_producer.batching import BatchSizer
+from overnight_common.messages import decode_reply
+from overnight_producer.batching import Pace, measured, next_points
 from overnight_producer.ranges import Policy, Range, outside, published, recalled
 from overnight_producer.rates import Rates
 from overnight_producer.reckoning import Observer, Reckoning
 from overnight_producer.silence import Silences
 from overnight_producer.snapshot import Snapshot
 from overnight_producer.task_maker import TaskMaker
-from overnight_producer.window import Window
+from overnight_producer.window import FIRST_WINDOW, Sight, next_window
 from overnight_producer.worklist import Worklist
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
-    from overnight_producer.jobfile import JobFile, Transaction
+    from overnight_producer.jobfile import JobFile
     from overnight_producer.records import Request
+    from overnight_producer.transaction import Transaction
 
 REPLY_PREFETCH = 2000
 HOUSEKEEPING_SECONDS = 1.0
@@ -102,13 +103,15 @@ class Driver:
         self._worklist = Worklist(job.ranges())
         self._rates = Rates(now)
         self._silences = Silences(settings.silence_seconds)
-        self._window = Window(window_seconds=settings.window_seconds, fixed=settings.window)
-        self._sizer = BatchSizer()
+        self._fixed_window = settings.window
+        self._window = settings.window or FIRST_WINDOW
+        self._pace = Pace()
         self._reckoning = Reckoning(self._worklist, settings.policy, self._silences, self._rates, observer)
         self._reply_queue = reply_queue(self._spec.id, self._spec.epoch)
         self._maker = self._new_maker()
         self._arrived: list[Delivery] = []
         self._failed_publishes: list[tuple[Range, PublishError]] = []
+        self._unsettled: set[tuple[int, int]] = set()
         self._wake = asyncio.Event()
         self._ending: Ending | None = None
         self._paused = False
@@ -133,7 +136,7 @@ class Driver:
             slots_busy=self._rates.slots_busy(now),
             slots_seen=self._rates.slots_seen(now),
             running=self._rates.longest_running(now)[:8],
-            window=self._window.size,
+            window=self._window,
             tasks_out=self._worklist.out,
             depth=self._depth,
             broker=self._broker.state,
@@ -195,7 +198,7 @@ class Driver:
         self._maker = self._new_maker()
 
     async def _reply_queue_is_gone(self) -> bool:
-        """Look, after the link broke or the broker ended our subscription, whether the queue is still there."""
+        """Look whether our queue is still there, after the link or the subscription broke."""
         if not self._link_broke or self._broker.state is BrokerState.DISCONNECTED:
             return False
         self._link_broke = False
@@ -211,24 +214,26 @@ class Driver:
     async def _look_at_depth(self) -> None:
         """Ask for the depth of the task queue, often while the window may have to grow."""
         while True:
-            waits = self._waits_at_driver()
             try:
                 self._depth = await self._broker.depth(self._queue)
             except OvernightError:
                 self._depth = None  # unknown is not zero
-            if self._depth is not None:
-                now = time.monotonic()
-                self._window.look(
-                    ready=self._depth.ready,
-                    waiting=waits,
-                    tasks_per_second=self._rates.tasks_per_second(now),
-                    slots_seen=self._rates.slots_seen(now),
-                )
+            if self._fixed_window is None:
+                self._window = next_window(self._window, self._sight(), self._settings.window_seconds)
                 self._wake.set()
-            await asyncio.sleep(0.1 if waits else HOUSEKEEPING_SECONDS)
+            await asyncio.sleep(0.1 if self._tasks_waiting() else HOUSEKEEPING_SECONDS)
 
-    def _waits_at_driver(self) -> bool:
-        return self._cursor < self._spec.stop or self._worklist.waiting > 0
+    def _sight(self) -> Sight:
+        now = time.monotonic()
+        # The queue may look empty only because what we sent is still on its way.
+        ready = self._depth.ready + len(self._unsettled) if self._depth is not None else None
+        return Sight(
+            self._tasks_waiting(), ready, self._rates.tasks_per_second(now), self._rates.slots_seen(now)
+        )
+
+    def _tasks_waiting(self) -> int:
+        """Return how many tasks wait here at least; points that were not cut yet count as one."""
+        return self._worklist.waiting + (self._cursor < self._spec.stop)
 
     # --- events of the broker: they only note -------------------------------------------------------
 
@@ -301,7 +306,12 @@ class Driver:
             self._silences.probe_back(reply.attempt, now)
             return
         if reply.kind == "done":
-            self._sizer.note(reply.stop - reply.start, reply.seconds)
+            size = len(reply.result.body) if reply.result is not None else 0
+            self._pace = measured(self._pace, reply.stop - reply.start, reply.seconds, size)
+            if not self._spec.fingerprint:
+                tx.set_fingerprint(reply.fingerprint)
+                self._spec = replace(self._spec, fingerprint=reply.fingerprint)
+                self._maker = self._new_maker()
         self._reckoning.reply(tx, reply, now)
 
     # --- publishing ---------------------------------------------------------------------------------
@@ -310,7 +320,9 @@ class Driver:
         """Return how many tasks may go out now."""
         if self._paused or self._ending is not None or self._broker.state is not BrokerState.CONNECTED:
             return 0
-        return self._window.size - self._worklist.out
+        if not self._spec.fingerprint:
+            return 1 - self._worklist.out  # the first reply pins the fingerprint of the code
+        return self._window - self._worklist.out
 
     def _fill_window(self, tx: Transaction, now: float, outgoing: list[tuple[Range, Message]]) -> None:
         """Put due ranges and newly cut ones on their way, old ones first."""
@@ -337,15 +349,17 @@ class Driver:
         batch = self._spec.batch
         if batch != "auto":
             return int(batch)
-        slots = max(self._rates.slots_seen(now), 1)
-        return self._sizer.points(remaining=self._spec.stop - self._cursor, slots=slots)
+        return next_points(self._pace, self._spec.stop - self._cursor, self._rates.slots_seen(now))
 
     def _note_published(self, out: Range, now: float) -> None:
         self._worklist.put(out)
         self._silences.published(out.start, out.attempt, now)
 
     def _publish(self, range_: Range, message: Message) -> None:
+        self._unsettled.add(key := (range_.start, range_.attempt))
+
         def settled(error: PublishError | None) -> None:
+            self._unsettled.discard(key)
             if error is not None:
                 self._failed_publishes.append((range_, error))
                 self._wake.set()
@@ -397,9 +411,8 @@ class Driver:
             case "retry":
                 return f"{self._retry(tx)} points wait again"
             case "window":
-                self._window = Window(
-                    window_seconds=self._settings.window_seconds, fixed=request.args.get("tasks")
-                )
+                self._fixed_window = request.args.get("tasks")
+                self._window = self._fixed_window or self._window
             case _:
                 return f"unknown request {request.kind}"
         return "granted"
@@ -420,5 +433,9 @@ class Driver:
             return
         limit = self._spec.max_failures
         given_up, succeeded = self._reckoning.given_up, self._reckoning.succeeded
-        if limit is not None and given_up >= limit and succeeded < SUCCESS_SHARE_TO_GO_ON * (given_up + succeeded):
+        if (
+            limit is not None
+            and given_up >= limit
+            and succeeded < SUCCESS_SHARE_TO_GO_ON * (given_up + succeeded)
+        ):
             self.end(Ending(EndingKind.PAUSED, f"{given_up} points were given up and {succeeded} succeeded"))

@@ -70,7 +70,7 @@ class Rates:
         return self._per_second(2, now)
 
     def slots_busy(self, now: float) -> float:
-        """Return how many slots were busy on average over the last 30 s, long tasks that still run included."""
+        """Return how many slots were busy on average over the last 30 s, those with long tasks too."""
         return min(self._per_second(3, now) + len(self._running), float(self.slots_seen(now)))
 
     def slots_seen(self, now: float) -> int:

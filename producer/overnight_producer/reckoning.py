@@ -27,9 +27,9 @@ from overnight_producer.ranges import (
 
 if TYPE_CHECKING:
     from overnight_common.errors import PublishError
-    from overnight_producer.jobfile import Transaction
     from overnight_producer.rates import Rates
     from overnight_producer.silence import Silences
+    from overnight_producer.transaction import Transaction
     from overnight_producer.worklist import Worklist
 
 Observer = Callable[[Reply, Decision], None]
@@ -128,9 +128,7 @@ class Reckoning:
         if reply.failure.cause.accuses_consumer:
             self.accused[reply.consumer] = f"{reply.failure.cause.value}: {reply.failure.message}"
             tx.accuse(reply.consumer, reply.failure)
-        tx.add_failure(
-            range_, reply.failure, reply.consumer, reply.slot, reply.seconds, reply.peak_rss_bytes
-        )
+        tx.add_failure(range_, reply.failure, reply.consumer, reply.slot, reply.seconds, reply.peak_rss_bytes)
         self._replace(tx, range_, decision, now, reply.failure)
 
     def _replace(

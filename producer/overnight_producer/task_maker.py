@@ -44,7 +44,7 @@ class TaskMaker:
         return message
 
     def cut(self, start: int, stop: int) -> tuple[int, Message]:
-        """Return where a new task that begins at `start` ends, at most `stop`, and its message (attempt 1)."""
+        """Return where a new task that begins at `start` ends (at most `stop`) and its message."""
         limit = self._max_message_bytes
         if self._spec.batch == "auto":
             limit = min(limit, AUTO_BATCH_BYTES)
