@@ -25,7 +25,7 @@ ROWS_AT_THE_END = 20
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Hold neighbouring points that were given up for one reason; `last` is the last failure of one of them."""
+    """Hold neighbouring points that were given up for one reason; `last` is the latest failure of one."""
 
     start: int
     stop: int

@@ -34,6 +34,13 @@ class MenuChoice:
     slots: int | Auto = "auto"
 
 
+@dataclass(frozen=True, slots=True)
+class _Checks:
+    method: Check | None
+    data: Check | None
+    start: Callable[[str, int], str | None] | None
+
+
 class MenuLeft(Exception):  # noqa: N818 - no error: the person went away
     """Say that the person ended the questions with Ctrl-C or Ctrl-D: exit status 130."""
 
@@ -44,6 +51,7 @@ def menu(
     unfinished: JobStanding | None = None,
     check_method: Check | None = None,
     check_data: Check | None = None,
+    check_start: Callable[[str, int], str | None] | None = None,
 ) -> MenuChoice | None:
     """Return what the person wants to run, or None to exit.
 
@@ -53,19 +61,18 @@ def menu(
         unfinished: the latest job that is not finished and not driven, if any.
         check_method: returns why a method cannot be used, or None if it can.
         check_data: the same for a data set.
+        check_start: returns why a job over a data set cannot begin at an index, or None if it can.
 
     Raises:
         MenuLeft: the person left.
     """
     try:
-        return _choose(ask, say, unfinished, check_method, check_data)
+        return _choose(ask, say, unfinished, _Checks(check_method, check_data, check_start))
     except (EOFError, KeyboardInterrupt):
         raise MenuLeft from None
 
 
-def _choose(
-    ask: Ask, say: Say, unfinished: JobStanding | None, check_method: Check | None, check_data: Check | None
-) -> MenuChoice | None:
+def _choose(ask: Ask, say: Say, unfinished: JobStanding | None, checks: _Checks) -> MenuChoice | None:
     say("Overnight: one result for each data point.")
     say("  1  start a job")
     if unfinished is not None:
@@ -75,7 +82,7 @@ def _choose(
     while True:
         answer = ask("Your choice: ").strip().lower()
         if answer in ("1", "start"):
-            return _new_job(ask, say, check_method, check_data)
+            return _new_job(ask, say, checks)
         if unfinished is not None and answer in ("2", "resume"):
             return MenuChoice(resume=unfinished.spec.id)
         if answer in (leave, "exit", "quit", "q"):
@@ -83,25 +90,27 @@ def _choose(
         say(f"{_shown(answer)} is none of the choices: type a number from 1 to {leave}.")
 
 
-def _new_job(ask: Ask, say: Say, check_method: Check | None, check_data: Check | None) -> MenuChoice:
-    method = command = None
-    while method is None and command is None:
+def _new_job(ask: Ask, say: Say, checks: _Checks) -> MenuChoice:
+    method, command = _method_or_command(ask, say, checks.method)
+    data = _text(ask, say, "Data set (a file, range:N or glob:PATTERN): ", "a data set", checks.data)
+    start = _number(ask, say, "Start index", default=0)
+    while checks.start is not None and (why := checks.start(data, start)) is not None:
+        say(why)
+        start = _number(ask, say, "Start index", default=0)
+    batch = _number_or_auto(ask, say, "Batch size, in points")
+    slots = _number_or_auto(ask, say, "Number of workers")
+    return MenuChoice(method=method, command=command, data=data, start=start, batch=batch, slots=slots)
+
+
+def _method_or_command(ask: Ask, say: Say, check: Check | None) -> tuple[str | None, str | None]:
+    while True:
         answer = _text(ask, say, "Method (a name, module:function, or ! and a command): ", "a method")
+        if answer.startswith("!") and (command := answer[1:].strip()):
+            return None, command
         if answer.startswith("!"):
-            command = answer[1:].strip() or None
-            if command is None:
-                say("A command is needed after the !, for example !python job.py")
-        elif not _refused(answer, check_method, say):
-            method = answer
-    data = _text(ask, say, "Data set (a file, range:N or glob:PATTERN): ", "a data set", check_data)
-    return MenuChoice(
-        method=method,
-        command=command,
-        data=data,
-        start=_number(ask, say, "Start index", default=0, least=0),
-        batch=_number_or_auto(ask, say, "Batch size, in points"),
-        slots=_number_or_auto(ask, say, "Number of workers"),
-    )
+            say("A command is needed after the !, for example !python job.py")
+        elif not _refused(answer, check, say):
+            return answer, None
 
 
 def _text(ask: Ask, say: Say, prompt: str, what: str, check: Check | None = None) -> str:
@@ -113,15 +122,15 @@ def _text(ask: Ask, say: Say, prompt: str, what: str, check: Check | None = None
             return answer
 
 
-def _number(ask: Ask, say: Say, name: str, default: int, least: int) -> int:
+def _number(ask: Ask, say: Say, name: str, default: int) -> int:
     while True:
         answer = ask(f"{name} [{default}]: ").strip()
         if not answer:
             return default
         number = whole_number(answer)
-        if number is not None and number >= least:
+        if number is not None and number >= 0:
             return number
-        say(_why_wrong(answer, number, least, ""))
+        say(_why_wrong(answer, number, 0, ""))
 
 
 def _number_or_auto(ask: Ask, say: Say, name: str) -> int | Auto:
