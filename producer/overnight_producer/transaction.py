@@ -143,13 +143,16 @@ class Transaction:
             )
             filled += last - first
         if filled:
-            self._points_done += filled
-            self._tasks_done += 1
-            self._seconds += seconds
-            self._finished_at.append(finished_at)
-            tasks, points, seen = self._seen.get(consumer, (0, 0, 0.0))
-            self._seen[consumer] = (tasks + 1, points + filled, max(seen, finished_at))
+            self._sum_up(filled, seconds, consumer, finished_at)
         return filled
+
+    def _sum_up(self, filled: int, seconds: float, consumer: str, finished_at: float) -> None:
+        self._points_done += filled
+        self._tasks_done += 1
+        self._seconds += seconds
+        self._finished_at.append(finished_at)
+        tasks, points, seen = self._seen.get(consumer, (0, 0, 0.0))
+        self._seen[consumer] = (tasks + 1, points + filled, max(seen, finished_at))
 
     def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return the parts of `[start, stop)` that have no result, in order."""

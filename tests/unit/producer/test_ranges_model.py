@@ -24,6 +24,9 @@ from overnight_producer.ranges import (
 START = 5
 POLICY = Policy()
 CAUSES = st.sampled_from(list(Cause))
+# Results are rare, so that a job lives long enough for failures that are late, double or foreign.
+ANSWERS = st.sampled_from(["failed"] * 6 + ["running", "done"])
+OLD_ANSWERS = st.sampled_from(["failed"] * 9 + ["running"] * 2 + ["done"])
 JITTER = st.floats(0, 1, exclude_max=True)
 
 
@@ -78,6 +81,7 @@ class ModelJob(RuleBasedStateMachine):
             self.settle(start, stop)
         elif not isinstance(decision, Drop):
             assert here is not None
+            assert here.in_flight
             assert here.attempt == attempt
             self.set_back(here, decision, cause)
 
@@ -96,7 +100,7 @@ class ModelJob(RuleBasedStateMachine):
     @precondition(lambda self: self.published)
     @rule(
         data=st.data(),
-        kind=st.sampled_from(["done", "running", "failed", "failed"]),
+        kind=OLD_ANSWERS,
         cause=CAUSES,
         jitter=JITTER,
     )
@@ -106,7 +110,7 @@ class ModelJob(RuleBasedStateMachine):
 
     @rule(
         data=st.data(),
-        kind=st.sampled_from(["failed", "failed", "failed", "done"]),
+        kind=ANSWERS,
         cause=CAUSES,
         jitter=JITTER,
     )
@@ -116,7 +120,7 @@ class ModelJob(RuleBasedStateMachine):
             here = data.draw(st.sampled_from(out))
             self.receive(here.start, here.stop, here.attempt, kind, cause, jitter)
 
-    @rule(data=st.data(), kind=st.sampled_from(["failed", "running", "done"]), cause=CAUSES, jitter=JITTER)
+    @rule(data=st.data(), kind=OLD_ANSWERS, cause=CAUSES, jitter=JITTER)
     def answer_a_range_that_was_never_cut(self, data, kind, cause, jitter):
         start = data.draw(st.integers(START, self.stop - 1))
         stop = data.draw(st.integers(start + 1, self.stop))
@@ -194,5 +198,5 @@ class ModelJob(RuleBasedStateMachine):
         assert not self.table
 
 
-ModelJob.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+ModelJob.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 TestModelJob = ModelJob.TestCase
