@@ -364,7 +364,9 @@ def doctor_command(
     broker_ = open_broker(place.broker, home, max_message_bytes=place.max_message_bytes)
     raise typer.Exit(
         asyncio.run(
-            doctor(home, environment(), broker_, as_json=json, console=console, deadline_seconds=broker_timeout)
+            doctor(
+                home, environment(), broker_, as_json=json, console=console, deadline_seconds=broker_timeout
+            )
         )
     )
 
