@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -30,13 +31,13 @@ from support.broker_use import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     MakeBroker = Callable[[], Broker]
 
 TASKS = task_queue("contract")
 OTHER = task_queue("contract-other")
 REPLIES = reply_queue("job", 1)
+TESTS_FOLDER = Path(__file__).parents[1]
 MAX_BYTES = 8 * 1024 * 1024
 
 
@@ -48,7 +49,7 @@ def numbered(count: int, start: int = 0) -> list[bytes]:
 def holding_consumer(url: str, prefetch: int, home: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a real consumer process that holds `prefetch` messages of TASKS; kill it at the end."""
     call = [sys.executable, "-m", "support.holding_consumer", url, TASKS, str(prefetch), str(home)]
-    process = subprocess.Popen(call, stdout=subprocess.PIPE, text=True, cwd=_tests_folder())
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, text=True, cwd=TESTS_FOLDER)
     try:
         yield process
     finally:
@@ -56,12 +57,6 @@ def holding_consumer(url: str, prefetch: int, home: Path) -> Iterator[subprocess
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
-
-
-def _tests_folder() -> Path:
-    from pathlib import Path
-
-    return Path(__file__).parents[1]
 
 
 async def read_until(process: subprocess.Popen[str], line: str) -> None:
@@ -385,6 +380,23 @@ class BrokerContract:
                     started = time.monotonic()
                     await put(publisher, TASKS, b"%d" % number)
                     await inbox.wait(number, seconds=1)
+                    assert time.monotonic() - started < 1
+
+        asyncio.run(run())
+
+    def test_a_subscriber_in_another_process_gets_what_is_published_here(
+        self, make_broker: MakeBroker, broker_url: str, tmp_path: Path
+    ) -> None:
+        async def run() -> None:
+            broker = make_broker()
+            async with opened(broker):
+                await broker.declare(TASKS)
+                with holding_consumer(broker_url, 1, tmp_path) as process:
+                    await read_until(process, "subscribed")
+                    await asyncio.sleep(0.5)
+                    started = time.monotonic()
+                    await put(broker, TASKS, b"1")
+                    await read_until(process, "holding 1")
                     assert time.monotonic() - started < 1
 
         asyncio.run(run())

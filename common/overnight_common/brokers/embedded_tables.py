@@ -95,7 +95,10 @@ def _is_empty(db: Database) -> bool:
 
 def find_queue(db: Database, name: str) -> int | None:
     """Return the id of a queue; a queue deleted and declared again has another."""
-    row = db.execute("SELECT id FROM queues WHERE name = ?", (name,)).fetchone()
+    try:
+        row = db.execute("SELECT id FROM queues WHERE name = ?", (name,)).fetchone()
+    except UnicodeEncodeError:
+        return None  # no text, so nobody can have declared it
     return row[0] if row else None
 
 
