@@ -1,6 +1,11 @@
 """Define every error that crosses a room of Overnight; each one tells the user what to do next."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class OvernightError(Exception):
@@ -37,6 +42,20 @@ class DataChangedError(OvernightError):
 
 class DataUnavailableError(OvernightError):
     """Say that a data set cannot be read on this machine."""
+
+
+class MethodUnavailableError(OvernightError):
+    """Say that a method cannot be imported here.
+
+    Attributes:
+        traceback_text: the traceback from the user's own code on, or empty.
+        missing_module: the module that was looked for in vain (for example `torch`), or None.
+    """
+
+    def __init__(self, message: str, traceback_text: str = "", missing_module: str | None = None) -> None:
+        super().__init__(message)
+        self.traceback_text = traceback_text
+        self.missing_module = missing_module
 
 
 class BrokerError(OvernightError):

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from overnight_common.errors import DecodeError, NewerVersionError
+from overnight_common.errors import DecodeError, EncodeError, NewerVersionError
 
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 
 
-class Cause(str, enum.Enum):
+class Cause(enum.StrEnum):
     """Name why a task failed; the list is closed."""
 
     EXCEPTION = "exception"
@@ -45,14 +45,14 @@ _ACCUSES_CONSUMER = frozenset(
 )
 
 
-class Encoded(msgspec.Struct, frozen=True):
+class Encoded(msgspec.Struct, frozen=True, tag_field="by", tag="value"):
     """Hold values as bytes: one npy array whose first length is n, or a JSON list of n (see `values`)."""
 
     kind: Literal["npy", "json"]
     body: bytes
 
 
-class DataReference(msgspec.Struct, frozen=True):
+class DataReference(msgspec.Struct, frozen=True, tag_field="by", tag="reference"):
     """Point to a data set that the consumer can open itself."""
 
     uri: str
@@ -61,13 +61,17 @@ class DataReference(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Say why a task failed, with the figures a person needs."""
+    """Say why a task failed, with the figures a person needs. Text that is no Unicode gets question marks."""
 
     cause: Cause
     type: str = ""
     message: str = ""
     traceback: str = ""
     stderr_tail: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("type", "message", "traceback", "stderr_tail"):
+            _make_encodable(self, name)
 
 
 class Task(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -152,6 +156,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
         _check_range(self.start, self.stop, self.attempt)
         if (self.kind == "failed") != (self.failure is not None):
             raise ValueError("a failed reply, and no other, carries a failure")
+        _make_encodable(self, "log_tail")
 
     @property
     def key(self) -> tuple[str, int, int, int]:
@@ -177,6 +182,13 @@ def _check_range(start: int, stop: int, attempt: int) -> None:
         raise ValueError(f"attempt {attempt} is below 1")
 
 
+def _make_encodable(message: msgspec.Struct, name: str) -> None:
+    # A lone surrogate (an undecodable file name in a traceback) must not cost the whole reply.
+    text: str = getattr(message, name)
+    if not text.isascii():
+        msgspec.structs.force_setattr(message, name, text.encode("utf-8", "replace").decode("utf-8"))
+
+
 _encoder = msgspec.msgpack.Encoder()
 _task_decoder = msgspec.msgpack.Decoder(Task)
 _reply_decoder = msgspec.msgpack.Decoder(Reply)
@@ -191,8 +203,15 @@ _version_decoder = msgspec.msgpack.Decoder(_Version)
 
 
 def encode(message: Task | Reply) -> bytes:
-    """Return the message as bytes."""
-    return _encoder.encode(message)
+    """Return the message as bytes.
+
+    Raises:
+        EncodeError: the parameters hold what has no form in a message.
+    """
+    try:
+        return _encoder.encode(message)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise EncodeError(f"a message that cannot be encoded: {error}") from error
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes, what: str) -> Any:
