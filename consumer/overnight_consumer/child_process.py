@@ -57,7 +57,7 @@ class ChildProcess(asyncio.Protocol):
         setup: what it serves.
         environment: its environment, complete.
         listener: who hears of it.
-        write_line: where its output goes, a line at a time.
+        write: where its output goes, in whole lines that begin with the slot's number.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChildProcess(asyncio.Protocol):
         setup: Setup,
         environment: Mapping[str, str],
         listener: ChildListener,
-        write_line: Callable[[bytes], None],
+        write: Callable[[bytes], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
@@ -76,7 +76,8 @@ class ChildProcess(asyncio.Protocol):
         self.ready = False
         ours, theirs = socket.socketpair()
         with theirs:
-            self._start(theirs, environment, write_line)
+            self._output = Output(f"slot {setup.slot}: ".encode(), write)
+            self._start(theirs, environment)
         ours.setblocking(False)
         self._socket = ours
         self._tasks = [
@@ -84,10 +85,7 @@ class ChildProcess(asyncio.Protocol):
             self._loop.create_task(self._await_death()),
         ]
 
-    def _start(
-        self, theirs: socket.socket, environment: Mapping[str, str], write_line: Callable[[bytes], None]
-    ) -> None:
-        self._output = Output(write_line)
+    def _start(self, theirs: socket.socket, environment: Mapping[str, str]) -> None:
         try:
             self._process = subprocess.Popen(
                 [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -167,10 +168,10 @@ class _ChildStarter:
             scratch=self._scratch,
         )
         environment = {**self._environment, "CONSUMER_WORKER": str(number)}
-        prefix = f"slot {number}: ".encode()
+        return ChildProcess(setup, environment, listener, _write)
 
-        def write_line(line: bytes) -> None:
-            sys.stderr.buffer.write(prefix + line + b"\n")
-            sys.stderr.buffer.flush()
 
-        return ChildProcess(setup, environment, listener, write_line)
+def _write(lines: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody reads our standard error any more
+        sys.stderr.buffer.write(lines)
+        sys.stderr.buffer.flush()
