@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -73,6 +74,7 @@ class ChildProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
         self._reaped: Death | None = None
+        self._scratch = setup.scratch
         self.ready = False
         ours, theirs = socket.socketpair()
         with theirs:
@@ -172,6 +174,7 @@ class ChildProcess(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         tail = self._output.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
         unit = 1 if sys.platform == "darwin" else 1024
         self._reaped = Death(self._process.returncode, usage.ru_maxrss * unit, tail)
         self._listener.on_death(self._reaped)

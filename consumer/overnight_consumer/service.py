@@ -165,7 +165,7 @@ class _ChildStarter:
             slot=number,
             threads=self._threads,
             max_message_bytes=settings.max_message_bytes,
-            scratch=self._scratch,
+            scratch=tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch),
         )
         environment = {**self._environment, "CONSUMER_WORKER": str(number)}
         return ChildProcess(setup, environment, listener, _write)
