@@ -15,6 +15,7 @@ from overnight_producer.wording import count, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
     from rich.console import Console
 
     from overnight_common.brokers.base import Broker, Depth
