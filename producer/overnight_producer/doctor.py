@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import re
 import sys
@@ -11,8 +12,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.brokers.base import DEAD_QUEUE
+from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BrokerError
 from overnight_producer import machine
+from overnight_producer.options import environment
+from overnight_producer.queue_report import has_begun
 from overnight_producer.tables import print_json, print_line
 from overnight_producer.wording import amount, counted, duration, one_line
 
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from overnight_common.brokers.base import Broker
+    from overnight_producer.options import Place
 
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -65,9 +70,28 @@ class Finding:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
+def examine(place: Place, as_json: bool, console: Console) -> int:
+    """Look at this machine and the broker of a place; print what was found and return the exit status.
+
+    Raises:
+        BadInputError: the broker's address is of no known kind.
+    """
+    broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
+    return asyncio.run(
+        doctor(
+            place.home,
+            environment(),
+            broker,
+            as_json=as_json,
+            console=console,
+            deadline_seconds=place.broker_timeout_seconds,
+        )
+    )
+
+
 async def doctor(
     home: Path,
-    environment: Mapping[str, str],
+    variables: Mapping[str, str],
     broker: Broker | None,
     *,
     as_json: bool,
@@ -78,15 +102,15 @@ async def doctor(
 
     Args:
         home: folder of the job files.
-        environment: the variables of this process.
+        variables: the environment of this process.
         broker: made but not yet open, closed again; None to leave it out.
         as_json: print JSON.
         console: where to print.
         deadline_seconds: how long the broker may take to answer.
     """
-    findings = examine_machine(home, environment)
+    findings = examine_machine(home, variables)
     if broker is not None:
-        findings.append(await examine_broker(broker, deadline_seconds))
+        findings.append(await _broker(broker, deadline_seconds))
     if as_json:
         print_json(console, {"findings": [_object(finding) for finding in findings]})
     else:
@@ -108,6 +132,13 @@ def examine_machine(home: Path, environment: Mapping[str, str]) -> list[Finding]
         *(_package(name) for name in ("numpy", "torch")),
         _threads(environment),
     ]
+
+
+async def _broker(broker: Broker, deadline_seconds: float) -> Finding:
+    # Opening the embedded broker would make its file: whoever only looks leaves no trace.
+    if not has_begun(broker):
+        return Finding("broker", "embedded: no server is needed; its file is made at the first run")
+    return await examine_broker(broker, deadline_seconds)
 
 
 async def examine_broker(broker: Broker, deadline_seconds: float) -> Finding:
