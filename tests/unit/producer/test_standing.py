@@ -120,6 +120,11 @@ def test_the_status_line_tells_all_at_a_glance():
     )
 
 
+def test_where_the_number_of_slots_is_unknown_the_busy_ones_are_told_alone():
+    assert standing.slots_phrase(snapshot_of(1, slots_seen=0)) == "about 1.9 slots busy"
+    assert standing.slots_phrase(snapshot_of(1, slots_seen=0, slots_busy=0.01)) == ""
+
+
 def test_a_paused_job_has_neither_rate_nor_eta():
     line = standing.status_line(snapshot_of(812, paused=True), 0.0)
     assert line == "812 of 1,797 points (45 %), 1.9 of 2 slots busy, paused"
