@@ -171,7 +171,11 @@ def _drive(
         ending = Ending(EndingKind.DONE)
     else:
         _record(job, JobState.RUNNING)
-        ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
+        try:
+            ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
+        except BaseException:
+            view.finish("")  # gives the terminal back before the error is told
+            raise
     return _conclude(job, ending, view)
 
 
@@ -274,6 +278,7 @@ class _Drive:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._view.show(self._driver.snapshot())
             if self._consumer is not None:
                 await self._consumer.stop(0.0)
             await self._broker.close()
