@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from overnight_common.brokers.base import BrokerState, Depth
-from overnight_producer.records import Progress
+from overnight_producer.jobs.records import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from overnight_common.messages import Reply
-from overnight_producer.window import SlotsSeen
+from overnight_producer.driving.window import SlotsSeen
 
 RATE_SECONDS = 30.0
 

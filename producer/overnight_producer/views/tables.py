@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from overnight_producer.outlet import Outlet
+from overnight_producer.views.outlet import Outlet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

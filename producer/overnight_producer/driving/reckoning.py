@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from overnight_common.messages import Failure, Reply
-from overnight_producer.ranges import (
+from overnight_producer.jobs.ranges import (
     DUPLICATE_RESULT,
     Again,
     Complete,
@@ -27,10 +27,10 @@ from overnight_producer.ranges import (
 
 if TYPE_CHECKING:
     from overnight_common.errors import PublishError
-    from overnight_producer.rates import Rates
-    from overnight_producer.silence import Silences
-    from overnight_producer.transaction import Transaction
-    from overnight_producer.worklist import Worklist
+    from overnight_producer.driving.rates import Rates
+    from overnight_producer.driving.silence import Silences
+    from overnight_producer.driving.worklist import Worklist
+    from overnight_producer.jobs.transaction import Transaction
 
 Observer = Callable[[Reply, Decision], None]
 

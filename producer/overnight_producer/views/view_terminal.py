@@ -10,19 +10,19 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from overnight_producer import standing
-from overnight_producer.task_lines import TaskLines, left_out_line, line_of
-from overnight_producer.wording import counted, duration, pace
+from overnight_producer.views import standing
+from overnight_producer.views.task_lines import TaskLines, left_out_line, line_of
+from overnight_producer.views.wording import counted, duration, pace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from overnight_common.messages import Reply
-    from overnight_producer.jobspec import JobSpec
-    from overnight_producer.outlet import Outlet
-    from overnight_producer.ranges import Decision
-    from overnight_producer.records import Progress
-    from overnight_producer.snapshot import Snapshot
+    from overnight_producer.driving.snapshot import Snapshot
+    from overnight_producer.jobs.jobspec import JobSpec
+    from overnight_producer.jobs.ranges import Decision
+    from overnight_producer.jobs.records import Progress
+    from overnight_producer.views.outlet import Outlet
 
 WIDEST_BAR = 48
 NARROWEST_BAR = 8

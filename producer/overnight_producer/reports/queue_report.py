@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
 from overnight_common.errors import BrokerError
-from overnight_producer.records import JobState
-from overnight_producer.status_report import standings
-from overnight_producer.tables import Table, print_json, print_line, print_table
-from overnight_producer.wording import count, one_line
+from overnight_producer.jobs.records import JobState
+from overnight_producer.reports.status_report import standings
+from overnight_producer.views.tables import Table, print_json, print_line, print_table
+from overnight_producer.views.wording import count, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

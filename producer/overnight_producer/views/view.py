@@ -6,13 +6,13 @@ import enum
 import sys
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from overnight_producer.outlet import Outlet
+from overnight_producer.views.outlet import Outlet
 
 if TYPE_CHECKING:
     from overnight_common.messages import Reply
-    from overnight_producer.jobspec import JobSpec
-    from overnight_producer.ranges import Decision
-    from overnight_producer.snapshot import Snapshot
+    from overnight_producer.driving.snapshot import Snapshot
+    from overnight_producer.jobs.jobspec import JobSpec
+    from overnight_producer.jobs.ranges import Decision
 
 
 class ConsoleKind(enum.Enum):
@@ -70,14 +70,14 @@ def make_view(
     # Imported where needed: rich costs a good part of a short command's time.
     match kind:
         case ConsoleKind.TERMINAL:
-            from overnight_producer.view_terminal import TerminalView
+            from overnight_producer.views.view_terminal import TerminalView
 
             return TerminalView(spec, outlet, verbose)
         case ConsoleKind.PLAIN:
-            from overnight_producer.view_plain import PlainView
+            from overnight_producer.views.view_plain import PlainView
 
             return PlainView(spec, outlet, verbose)
         case ConsoleKind.JSON:
-            from overnight_producer.view_json import JsonView
+            from overnight_producer.views.view_json import JsonView
 
             return JsonView(spec, outlet, verbose)

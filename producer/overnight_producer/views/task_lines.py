@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight_common.messages import Cause
-from overnight_producer.ranges import Again, Decision, Drop, GiveUp, Split
-from overnight_producer.wording import counted, duration, one_line, points_of
+from overnight_producer.jobs.ranges import Again, Decision, Drop, GiveUp, Split
+from overnight_producer.views.wording import counted, duration, one_line, points_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,9 +7,9 @@ import sys
 from typing import TYPE_CHECKING, TextIO, cast
 
 from overnight_common.brokers.opening import open_broker
-from overnight_producer import failure_report, queue_report, status_report, watching
 from overnight_producer.options import environment
-from overnight_producer.view import console_kind
+from overnight_producer.reports import failure_report, queue_report, status_report, watching
+from overnight_producer.views.view import console_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from overnight_producer.jobfile import JobFile
+    from overnight_producer.jobs.jobfile import JobFile
     from overnight_producer.options import Place
 
 

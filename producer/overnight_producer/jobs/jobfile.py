@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from overnight_common.errors import OvernightError
 from overnight_common.messages import Cause, Encoded, Failure
-from overnight_producer.jobspec import JobSpec
-from overnight_producer.lock import DrivingLock
-from overnight_producer.records import ConsumerRow, FailureRow, JobState, Progress, Request, ResultRow
-from overnight_producer.schema import (
+from overnight_producer.jobs.jobspec import JobSpec
+from overnight_producer.jobs.lock import DrivingLock
+from overnight_producer.jobs.records import ConsumerRow, FailureRow, JobState, Progress, Request, ResultRow
+from overnight_producer.jobs.schema import (
     APPLICATION_ID,
     FAILURE_COLUMNS,
     PROGRESS,
@@ -22,13 +22,13 @@ from overnight_producer.schema import (
     SCHEMA_VERSION,
     TABLES,
 )
-from overnight_producer.transaction import Transaction, gaps, range_of
+from overnight_producer.jobs.transaction import Transaction, gaps, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from overnight_producer.ranges import Range
+    from overnight_producer.jobs.ranges import Range
 
 _BUSY_SECONDS = 30.0
 _PAGE_ROWS = 500

@@ -7,7 +7,7 @@ from overnight_common.datasets import DataSet
 from overnight_common.errors import OvernightError
 from overnight_common.messages import VERSION, DataReference, Encoded, Task, encode
 from overnight_common.values import encode_values
-from overnight_producer.jobspec import JobSpec
+from overnight_producer.jobs.jobspec import JobSpec
 
 AUTO_BATCH_BYTES = 256 * 1024
 

@@ -7,21 +7,21 @@ from collections import deque
 from typing import TYPE_CHECKING, TextIO
 
 from overnight_common.brokers.base import BrokerState
-from overnight_producer.home import resolve
-from overnight_producer.jobfile import JobFile
-from overnight_producer.lock import driver_of
-from overnight_producer.records import JobState
-from overnight_producer.snapshot import Snapshot
-from overnight_producer.view import make_view
-from overnight_producer.wording import counted, duration
+from overnight_producer.driving.snapshot import Snapshot
+from overnight_producer.jobs.home import resolve
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.lock import driver_of
+from overnight_producer.jobs.records import JobState
+from overnight_producer.views.view import make_view
+from overnight_producer.views.wording import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from overnight_producer.jobspec import JobSpec
-    from overnight_producer.records import ConsumerRow, Progress
-    from overnight_producer.view import ConsoleKind
+    from overnight_producer.jobs.jobspec import JobSpec
+    from overnight_producer.jobs.records import ConsumerRow, Progress
+    from overnight_producer.views.view import ConsoleKind
 
 LOOK_SECONDS = 1.0
 RATE_SECONDS = 30.0

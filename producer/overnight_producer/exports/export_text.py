@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from overnight_producer.plain_json import json_line, plain
+from overnight_producer.exports.plain_json import json_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,22 +18,22 @@ from overnight_common.dead_letters import bury
 from overnight_common.errors import DecodeError, OvernightError, PublishError
 from overnight_common.messages import Encoded, decode_reply
 from overnight_common.values import count_values
-from overnight_producer.batching import Pace, measured, next_points
-from overnight_producer.ranges import Policy, Range, outside, published, recalled
-from overnight_producer.rates import Rates
-from overnight_producer.reckoning import Observer, Reckoning
-from overnight_producer.silence import Silences
-from overnight_producer.snapshot import Snapshot
-from overnight_producer.task_maker import TaskMaker
-from overnight_producer.window import FIRST_WINDOW, Sight, next_window
-from overnight_producer.worklist import Worklist
+from overnight_producer.driving.batching import Pace, measured, next_points
+from overnight_producer.driving.rates import Rates
+from overnight_producer.driving.reckoning import Observer, Reckoning
+from overnight_producer.driving.silence import Silences
+from overnight_producer.driving.snapshot import Snapshot
+from overnight_producer.driving.task_maker import TaskMaker
+from overnight_producer.driving.window import FIRST_WINDOW, Sight, next_window
+from overnight_producer.driving.worklist import Worklist
+from overnight_producer.jobs.ranges import Policy, Range, outside, published, recalled
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
-    from overnight_producer.jobfile import JobFile
-    from overnight_producer.records import Request
-    from overnight_producer.transaction import Transaction
+    from overnight_producer.jobs.jobfile import JobFile
+    from overnight_producer.jobs.records import Request
+    from overnight_producer.jobs.transaction import Transaction
 
 REPLY_PREFETCH = 2000
 HOUSEKEEPING_SECONDS = 1.0

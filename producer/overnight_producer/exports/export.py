@@ -11,17 +11,17 @@ import numpy as np
 
 from overnight_common.errors import BadInputError, DecodeError, OvernightError
 from overnight_common.values import decode_values
-from overnight_producer.export_arrays import ArrayRows, ZippedRows, row_type, write_mask
-from overnight_producer.export_text import CsvRows, JsonLines, cell
-from overnight_producer.new_file import new_file
-from overnight_producer.plain_json import json_line
+from overnight_producer.exports.export_arrays import ArrayRows, ZippedRows, row_type, write_mask
+from overnight_producer.exports.export_text import CsvRows, JsonLines, cell
+from overnight_producer.exports.new_file import new_file
+from overnight_producer.exports.plain_json import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from overnight_common.messages import Encoded
-    from overnight_producer.jobfile import JobFile
+    from overnight_producer.jobs.jobfile import JobFile
 
 FORMATS = (".npy", ".npz", ".jsonl", ".csv")
 _ARRAYS = (".npy", ".npz")

@@ -5,17 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from overnight_producer import standing
-from overnight_producer.task_lines import TaskLines, left_out_line, line_of
+from overnight_producer.views import standing
+from overnight_producer.views.task_lines import TaskLines, left_out_line, line_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from overnight_common.messages import Reply
-    from overnight_producer.jobspec import JobSpec
-    from overnight_producer.outlet import Outlet
-    from overnight_producer.ranges import Decision
-    from overnight_producer.snapshot import Snapshot
+    from overnight_producer.driving.snapshot import Snapshot
+    from overnight_producer.jobs.jobspec import JobSpec
+    from overnight_producer.jobs.ranges import Decision
+    from overnight_producer.views.outlet import Outlet
 
 LINE_SECONDS = 10.0
 STEP_PERCENT = 10

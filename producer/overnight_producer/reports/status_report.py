@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from overnight_producer.home import all_jobs, resolve, unreadable
-from overnight_producer.jobfile import JobFile
-from overnight_producer.lock import driver_of
-from overnight_producer.records import JobState
-from overnight_producer.standing import data_name
-from overnight_producer.tables import Table, print_json, print_line, print_table
-from overnight_producer.wording import clock, count, duration, one_line, pace, percent
+from overnight_producer.jobs.home import all_jobs, resolve, unreadable
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.lock import driver_of
+from overnight_producer.jobs.records import JobState
+from overnight_producer.views.standing import data_name
+from overnight_producer.views.tables import Table, print_json, print_line, print_table
+from overnight_producer.views.wording import clock, count, duration, one_line, pace, percent
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
-    from overnight_producer.jobspec import JobSpec
-    from overnight_producer.records import ConsumerRow, Progress
+    from overnight_producer.jobs.jobspec import JobSpec
+    from overnight_producer.jobs.records import ConsumerRow, Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from overnight_common.brokers.base import DEAD_QUEUE
 from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BrokerError
-from overnight_producer import machine
 from overnight_producer.options import environment
-from overnight_producer.queue_report import has_begun
-from overnight_producer.tables import print_json, print_line
-from overnight_producer.wording import amount, counted, duration, one_line
+from overnight_producer.reports import machine
+from overnight_producer.reports.queue_report import has_begun
+from overnight_producer.views.tables import print_json, print_line
+from overnight_producer.views.wording import amount, counted, duration, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator
 
-from overnight_producer.ranges import Range, RangeState
+from overnight_producer.jobs.ranges import Range, RangeState
 
 
 class Worklist:

@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.errors import BadInputError, DecodeError
-from overnight_producer.jobfile import JobFile, JobFileError
-from overnight_producer.jobspec import JobSpec
+from overnight_producer.jobs.jobfile import JobFile, JobFileError
+from overnight_producer.jobs.jobspec import JobSpec
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from overnight_producer.home import resolve
-from overnight_producer.jobfile import JobFile
-from overnight_producer.tables import Table, print_json, print_line, print_table
-from overnight_producer.wording import block, count, counted, one_line, points_of
+from overnight_producer.jobs.home import resolve
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.views.tables import Table, print_json, print_line, print_table
+from overnight_producer.views.wording import block, count, counted, one_line, points_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
-    from overnight_producer.ranges import Range
-    from overnight_producer.records import FailureRow
+    from overnight_producer.jobs.ranges import Range
+    from overnight_producer.jobs.records import FailureRow
 
 ROWS_AT_THE_END = 20
 

@@ -7,13 +7,22 @@ import time
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import BrokerState
-from overnight_producer.wording import clock, count, counted, duration, one_line, pace, percent, points_of
+from overnight_producer.views.wording import (
+    clock,
+    count,
+    counted,
+    duration,
+    one_line,
+    pace,
+    percent,
+    points_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from overnight_producer.jobspec import JobSpec
-    from overnight_producer.snapshot import Snapshot
+    from overnight_producer.driving.snapshot import Snapshot
+    from overnight_producer.jobs.jobspec import JobSpec
 
 LONG_TASK_SECONDS = 10.0
 STRAGGLER_SECONDS = 60.0

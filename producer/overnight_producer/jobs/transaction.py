@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from overnight_common.messages import Cause, Encoded, Failure
 from overnight_common.values import slice_values
-from overnight_producer.jobspec import JobSpec
-from overnight_producer.ranges import Range, RangeState, retried
-from overnight_producer.schema import FAILURE_COLUMNS, RANGE_COLUMNS
+from overnight_producer.jobs.jobspec import JobSpec
+from overnight_producer.jobs.ranges import Range, RangeState, retried
+from overnight_producer.jobs.schema import FAILURE_COLUMNS, RANGE_COLUMNS
 
 if TYPE_CHECKING:
-    from overnight_producer.records import JobState
+    from overnight_producer.jobs.records import JobState
 
 MAX_TEXT_CHARACTERS = 16_000
 
