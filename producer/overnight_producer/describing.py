@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 300.0
 
 def describe(method: str, source: Path) -> dict[str, Any]:
     """Return what `overnight_common.describe` says of a method: `ok` and its facts, or the error."""
-    command = [sys.executable, "-m", "overnight_common.describe", method, "--source", str(source)]
+    command = [sys.executable, "-P", "-m", "overnight_common.describe", method, "--source", str(source)]
     try:
         done = subprocess.run(
             command,
@@ -36,7 +36,10 @@ def describe(method: str, source: Path) -> dict[str, Any]:
         described: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         last_words = done.stderr.decode("utf-8", "replace")[-2000:]
-        return {"ok": False, "error": f"importing it ended the process (status {done.returncode})\n{last_words}"}
+        return {
+            "ok": False,
+            "error": f"importing it ended the process (status {done.returncode})\n{last_words}",
+        }
     return described
 
 
