@@ -72,7 +72,7 @@ class Work:
         return self.owner is not None and now >= self._beat_at
 
     def take_is_due(self, db: tables.Database) -> bool:
-        """Tell, without writing, whether others have left us something to do: messages, a queue, a lost lease."""
+        """Tell, without writing, whether others left us something to do: messages, a queue, a lost lease."""
         if self.owner is not None and not tables.owner_exists(db, self.owner):
             return True
         for subscription in self.subscriptions:
