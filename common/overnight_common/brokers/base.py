@@ -82,6 +82,18 @@ class BrokerState(enum.Enum):
     DISCONNECTED = "disconnected"
 
 
+class LossReason(enum.StrEnum):
+    """Name why a link to a broker was lost; the list is closed."""
+
+    CLOSED_BY_BROKER = "closed_by_broker"  # it stops, or somebody closed the connection over there
+    HEARTBEAT = "heartbeat"  # nothing was heard for too long
+    STREAM = "stream"  # the socket broke
+    CHANNEL = "channel"  # the broker closed the channel that publishes
+    NO_CONFIRM = "no_confirm"  # we broke it, for a message was not confirmed in time
+    FILE = "file"  # the embedded broker's file cannot be used
+    OTHER = "other"
+
+
 OnSettled = Callable[[PublishError | None], None]
 OnDelivery = Callable[[Delivery], None]
 
@@ -118,6 +130,10 @@ class Broker(Protocol):
     @property
     def server(self) -> str:
         """Return name and version of the server, for example `RabbitMQ 4.0.5`."""
+
+    @property
+    def loss(self) -> LossReason | None:
+        """Tell why the link was lost last; None if it never was, or if we closed it."""
 
     def on_state(self, listener: Callable[[BrokerState], None]) -> None:
         """Call `listener` at each change of state."""
