@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from overnight_common.metrics import Exposition
 
-DEFAULT_ADDRESS = "127.0.0.1"
 _log = logging.getLogger("overnight.metrics")
 _REQUEST_SECONDS = 10.0
 _TEXT = "text/plain; charset=utf-8"

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
@@ -59,6 +60,10 @@ def run(
     broker_timeout: Annotated[
         float, _option("--broker-timeout", "Seconds to reach the broker at start.")
     ] = 30.0,
+    metrics_port: Annotated[
+        int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
+    ] = None,
+    metrics_address: Annotated[str, _option("--metrics-address", "Where that port listens.")] = LOOPBACK,
 ) -> None:
     """Take tasks from a broker, run methods on them, and answer every one.
 
@@ -83,6 +88,8 @@ def run(
         device=device,
         log_level=log_level,
         broker_timeout=broker_timeout,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
     raise typer.Exit(serve(raw))
 
@@ -107,7 +114,12 @@ def serve(raw: RawSettings) -> int:
 
 async def _serve(settings: Settings) -> int:
     broker = open_broker(settings.broker, settings.home, max_message_bytes=settings.max_message_bytes)
-    return await Service(settings, broker).run()
+    if settings.metrics_port is None:
+        return await Service(settings, broker).run()
+    from overnight_consumer.metrics import watched  # who is not watched pays nothing
+
+    with watched(settings, broker, settings.metrics_port) as observer:
+        return await Service(settings, broker, observer).run()
 
 
 def main() -> None:

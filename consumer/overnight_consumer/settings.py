@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.errors import BadInputError
 from overnight_common.loading import find_method, known_methods
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
@@ -43,6 +44,8 @@ class Settings:
         device: kind of device the slots use.
         log_level: for the log on standard error.
         broker_timeout_seconds: how long to try to reach the broker at the start.
+        metrics_port: where figures and health are served, 0 for any free port, None for nowhere.
+        metrics_address: on which address of this machine.
     """
 
     broker: str | None
@@ -62,6 +65,8 @@ class Settings:
     device: str = "cpu"
     log_level: str = "info"
     broker_timeout_seconds: float = 30.0
+    metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,8 @@ class RawSettings:
     device: str = "auto"
     log_level: str = "info"
     broker_timeout: float = 30.0
+    metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
 
 
 def validated(raw: RawSettings) -> Settings:
@@ -114,6 +121,8 @@ def validated(raw: RawSettings) -> Settings:
         device="cpu" if raw.device == "auto" else raw.device,
         log_level=raw.log_level.lower(),
         broker_timeout_seconds=raw.broker_timeout,
+        metrics_port=raw.metrics_port,
+        metrics_address=raw.metrics_address,
     )
 
 
@@ -162,6 +171,7 @@ def _numbers(raw: RawSettings) -> list[tuple[str, float, float]]:
         ("--max-deliveries", raw.max_deliveries, 1),
         ("--max-message-bytes", raw.max_message_bytes, 1024),
         ("--broker-timeout", raw.broker_timeout, 0.0),
+        ("--metrics-port", raw.metrics_port or 0, 0),
     ]
 
 

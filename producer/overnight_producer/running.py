@@ -17,6 +17,7 @@ from overnight_common.datasets import check_unchanged, open_dataset
 from overnight_common.errors import BadInputError, DataChangedError
 from overnight_producer.describing import present_fingerprint
 from overnight_producer.driving.driver import Driver, DriverSettings, Ending, EndingKind
+from overnight_producer.driving.observer import NOBODY
 from overnight_producer.exports.export import check_first_result, export
 from overnight_producer.jobs.home import find_job, job_path
 from overnight_producer.jobs.jobfile import JobFile
@@ -31,6 +32,7 @@ from overnight_producer.views.view import console_kind, make_view
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
+    from overnight_producer.driving.observer import DriveObserver
     from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.options import Driving, Place, Wanted
     from overnight_producer.views.view import View
@@ -172,7 +174,7 @@ def _drive(
     else:
         _record(job, JobState.RUNNING)
         try:
-            ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
+            ending = asyncio.run(_drive_watched(job, dataset, broker, driving, place, view))
         except BaseException:
             view.finish("")  # gives the terminal back before the error is told
             raise
@@ -231,18 +233,37 @@ def _export(job: JobFile, view: View) -> str:
     return f"; results in {exported.path}"
 
 
+async def _drive_watched(
+    job: JobFile, dataset: DataSet, broker: Broker, driving: Driving, place: Place, view: View
+) -> Ending:
+    if driving.metrics_port is None:
+        return await _Drive(job, dataset, broker, driving, place, view, NOBODY).run()
+    from overnight_producer.metrics import watched  # who is not watched pays nothing
+
+    async with watched(broker, driving.metrics_address, driving.metrics_port) as onlooker:
+        return await _Drive(job, dataset, broker, driving, place, view, onlooker).run()
+
+
 class _Drive:
     """Hold together the tasks of one run: the driver, its consumer on this machine and the view."""
 
     def __init__(
-        self, job: JobFile, dataset: DataSet, broker: Broker, driving: Driving, place: Place, view: View
+        self,
+        job: JobFile,
+        dataset: DataSet,
+        broker: Broker,
+        driving: Driving,
+        place: Place,
+        view: View,
+        onlooker: DriveObserver,
     ) -> None:
         self._job = job
         self._broker = broker
         self._driving = driving
         self._place = place
         self._view = view
-        spec = job.spec
+        self._onlooker = onlooker
+        self._spec = spec = job.spec
         self._driver = Driver(
             job,
             broker,
@@ -257,6 +278,7 @@ class _Drive:
                 policy=Policy(point_attempts=driving.attempts),
             ),
             view.task,
+            onlooker,
         )
         self._consumer = self._own_consumer(spec)
 
@@ -279,6 +301,7 @@ class _Drive:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._view.show(self._driver.snapshot())
+            self._onlooker.job_left(self._spec.id)
             if self._consumer is not None:
                 await self._consumer.stop(0.0)
             await self._broker.close()
@@ -293,7 +316,9 @@ class _Drive:
     async def _show(self) -> None:
         checked = self._job.spec.output is None
         while True:
-            self._view.show(self._driver.snapshot())
+            snapshot = self._driver.snapshot()
+            self._view.show(snapshot)
+            self._onlooker.job_seen(self._spec, snapshot)
             if not checked and (first := next(self._job.results(), None)) is not None:
                 checked = True
                 fault = check_first_result(
@@ -332,7 +357,9 @@ class _Drive:
             *("--max-message-bytes", str(self._place.max_message_bytes)),
             *("--log-level", "info" if self._driving.verbose else "error"),
         ]
-        return LocalConsumer(arguments, environment(), self._results_so_far, self._view.say)
+        # Two programs cannot listen at one port: the consumer of a run shows no figures of its own.
+        inherited = {name: value for name, value in environment().items() if name != "OVERNIGHT_METRICS_PORT"}
+        return LocalConsumer(arguments, inherited, self._results_so_far, self._view.say)
 
     def _results_so_far(self) -> int:
         return self._job.progress().done

@@ -8,6 +8,7 @@ tests/contract hold both implementations to every word on this page.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -67,11 +68,12 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """Count the messages of a queue; None where the broker does not tell."""
+    """Count the messages of a queue; None where the broker does not tell. `read_at` is Unix time."""
 
     ready: int
     unacked: int | None
     consumers: int | None
+    read_at: float = field(default_factory=time.time, compare=False)
 
 
 class BrokerState(enum.Enum):
