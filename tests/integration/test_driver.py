@@ -144,7 +144,7 @@ def test_a_failed_task_is_tried_again_then_split_until_the_culprit_is_alone(tmp_
 
 def test_a_job_in_which_nearly_all_fails_pauses(tmp_path):
     with make_job(tmp_path, 1000) as job:
-        ending, farm = drive(tmp_path, job, failed)
+        ending, _farm = drive(tmp_path, job, failed)
         assert ending.kind is EndingKind.PAUSED
         assert "given up" in ending.why
         assert 20 <= job.progress().given_up < 60
@@ -303,9 +303,9 @@ def test_a_cancel_request_ends_driving_and_deletes_the_reply_queue(tmp_path):
             other.request("cancel")
 
     with make_job(tmp_path, 20) as job:
-        ending, farm = drive(tmp_path, job, lambda task: None, meanwhile=cancel)
+        ending, _farm = drive(tmp_path, job, lambda task: None, meanwhile=cancel)
         assert ending.kind is EndingKind.CANCELLED
-        assert [request for request in job.requests_pending()] == []
+        assert list(job.requests_pending()) == []
 
 
 def test_a_paused_job_publishes_nothing_until_it_is_resumed(tmp_path):
