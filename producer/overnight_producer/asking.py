@@ -32,7 +32,11 @@ def cancel(path: Path, place: Place, say: Callable[[str], None]) -> None:
                 tx.finish_request(number, "granted")
         spec = job.spec
         answer = _answer(job, number, path)
-        say(f"job {spec.id} is cancelled" if answer else f"job {spec.id} will be cancelled when its driver looks")
+        say(
+            f"job {spec.id} is cancelled"
+            if answer
+            else f"job {spec.id} will be cancelled when its driver looks"
+        )
         if spec.epoch > 0 and answer:
             asyncio.run(_delete_queue(place, reply_queue(spec.id, spec.epoch)))
 

@@ -34,19 +34,29 @@ def _option(flag: str, text: str, *short: str) -> Any:
 
 
 Home = Annotated[Path, _option("--home", "Folder of job files and of the embedded broker.")]
-Broker = Annotated[str, _option("--broker", "amqp(s)://user:password@host/vhost; without it, the embedded broker.")]
+Broker = Annotated[
+    str, _option("--broker", "amqp(s)://user:password@host/vhost; without it, the embedded broker.")
+]
 BrokerTimeout = Annotated[float, _option("--broker-timeout", "Seconds to wait for the broker at the start.")]
 MaxMessageBytes = Annotated[int, _option("--max-message-bytes", "Largest message.")]
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
 Job = Annotated[str | None, typer.Argument(help="Job id, or its first letters; the newest job if not given.")]
-Slots = Annotated[str, _option("--slots", "Slots of the consumer started here: a number, auto, or 0 for none.")]
-WindowTasks = Annotated[int | None, _option("--window", "Tasks published at a time; found by measuring if not given.")]
+Slots = Annotated[
+    str, _option("--slots", "Slots of the consumer started here: a number, auto, or 0 for none.")
+]
+WindowTasks = Annotated[
+    int | None, _option("--window", "Tasks published at a time; found by measuring if not given.")
+]
 WindowSeconds = Annotated[float, _option("--window-seconds", "Seconds of work that the window aims to hold.")]
 Silence = Annotated[float, _option("--silence", "Seconds of silence after which a task is asked for.")]
-NoConsumer = Annotated[float, _option("--no-consumer-timeout", "Pause when no task was done for so many seconds.")]
+NoConsumer = Annotated[
+    float, _option("--no-consumer-timeout", "Pause when no task was done for so many seconds.")
+]
 Attempts = Annotated[int, _option("--attempts", "Attempts that a single point gets.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say each task that a slot finishes.")]
-AcceptChanges = Annotated[bool, typer.Option("--accept-changes", help="Go on although the method's code has changed.")]
+AcceptChanges = Annotated[
+    bool, typer.Option("--accept-changes", help="Go on although the method's code has changed.")
+]
 
 HOME = Path(".overnight")
 
@@ -74,23 +84,38 @@ def start(context: typer.Context) -> None:
 
 @app.command()
 def run(
-    method: Annotated[str | None, typer.Argument(help="module:function, module:Class, or a known name.")] = None,
-    command: Annotated[str | None, typer.Option(help="A program to run on each batch, instead of a method.")] = None,
-    data: Annotated[str, _option("--data", ".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")] = "",
+    method: Annotated[
+        str | None, typer.Argument(help="module:function, module:Class, or a known name.")
+    ] = None,
+    command: Annotated[
+        str | None, typer.Option(help="A program to run on each batch, instead of a method.")
+    ] = None,
+    data: Annotated[
+        str, _option("--data", ".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")
+    ] = "",
     param: Annotated[list[str] | None, typer.Option(help="name=value for the method; repeatable.")] = None,
     seed: Annotated[int, _option("--seed", "Seed of the job; each point's randomness derives from it.")] = 0,
     start: Annotated[int, _option("--start", "First point.")] = 0,
     count: Annotated[int | None, _option("--count", "Number of points; all if not given.")] = None,
-    batch: Annotated[str, _option("--batch", "Points per task: a number, or auto for about 2 s of work.")] = "auto",
-    per_point: Annotated[bool, typer.Option("--per-point", help="The method takes one point, not a batch.")] = False,
+    batch: Annotated[
+        str, _option("--batch", "Points per task: a number, or auto for about 2 s of work.")
+    ] = "auto",
+    per_point: Annotated[
+        bool, typer.Option("--per-point", help="The method takes one point, not a batch.")
+    ] = False,
     output: Annotated[Path | None, _option("--output", "Results: .npy, .npz, .jsonl or .csv.", "-o")] = None,
     source: Annotated[Path, _option("--source", "Folder of your modules.")] = Path(),
     queue: Annotated[str | None, _option("--queue", "Task queue: default, cpu, gpu or any name.")] = None,
     time_limit: Annotated[float | None, _option("--time-limit", "Seconds that a task may run.")] = None,
-    max_failures: Annotated[str, _option("--max-failures", "Points given up before the job pauses, or all.")] = "20",
-    data_by: Annotated[str | None, _option("--data-by", "value, or reference if all consumers see the path.")] = None,
+    max_failures: Annotated[
+        str, _option("--max-failures", "Points given up before the job pauses, or all.")
+    ] = "20",
+    data_by: Annotated[
+        str | None, _option("--data-by", "value, or reference if all consumers see the path.")
+    ] = None,
     method_elsewhere: Annotated[
-        bool, typer.Option("--method-elsewhere", help="Only the consumers have the method; trust the first reply.")
+        bool,
+        typer.Option("--method-elsewhere", help="Only the consumers have the method; trust the first reply."),
     ] = False,
     new: Annotated[bool, typer.Option("--new", help="Begin afresh, although there is such a job.")] = False,
     accept_changes: AcceptChanges = False,
@@ -217,12 +242,16 @@ def cancel(
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
-    asking.cancel(resolve(home, job), _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES), console.print)
+    asking.cancel(
+        resolve(home, job), _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES), console.print
+    )
 
 
 @app.command()
 def window(
-    tasks: Annotated[str, typer.Argument(help="Number of tasks, or auto.")], job: Job = None, home: Home = HOME
+    tasks: Annotated[str, typer.Argument(help="Number of tasks, or auto.")],
+    job: Job = None,
+    home: Home = HOME,
 ) -> None:
     """Change how many tasks the driver of a job keeps published."""
     if tasks != "auto" and not (tasks.isdecimal() and int(tasks) > 0):
@@ -270,11 +299,15 @@ def export_command(
         exported = export(opened, output)
     for note in exported.notes:
         console.print(note, markup=False)
-    console.print(f"{exported.points - exported.missing} of {exported.points} points are in {output}", markup=False)
+    console.print(
+        f"{exported.points - exported.missing} of {exported.points} points are in {output}", markup=False
+    )
 
 
 @app.command()
-def queues(json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0) -> None:
+def queues(
+    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+) -> None:
     """Show how many tasks and dead letters wait."""
     place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(reports.queues(place, json, console))

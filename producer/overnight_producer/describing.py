@@ -36,7 +36,10 @@ def describe(method: str, source: Path) -> dict[str, Any]:
         described: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
         last_words = done.stderr.decode("utf-8", "replace")[-2000:]
-        return {"ok": False, "error": f"importing it ended the process (status {done.returncode})\n{last_words}"}
+        return {
+            "ok": False,
+            "error": f"importing it ended the process (status {done.returncode})\n{last_words}",
+        }
     return described
 
 

@@ -107,7 +107,9 @@ def check(wanted: Wanted, driving: Driving, place: Place) -> Plan:
 
 def _dataset(wanted: Wanted, faults: _Faults) -> DataSet | None:
     if not wanted.data:
-        faults.add("there is no data set: give --data FILE (.npy, .npz:key, IDX, .csv, .jsonl, .txt), range:N or glob:PATTERN")
+        faults.add(
+            "there is no data set: give --data FILE (.npy, .npz:key, IDX, .csv, .jsonl, .txt), range:N or glob:PATTERN"
+        )
         return None
     try:
         return open_dataset(wanted.data)
@@ -162,9 +164,13 @@ def _numbers(wanted: Wanted, driving: Driving, place: Place, faults: _Faults) ->
         faults.add(f"--batch {wanted.batch}: give a number of points from 1 on, or auto")
     if driving.slots != "auto" and not driving.slots.isdecimal():
         faults.add(f"--slots {driving.slots}: give a number of slots (0: start no consumer), or auto")
-    if wanted.max_failures != "all" and not (wanted.max_failures.isdecimal() and int(wanted.max_failures) >= 1):
+    if wanted.max_failures != "all" and not (
+        wanted.max_failures.isdecimal() and int(wanted.max_failures) >= 1
+    ):
         faults.add(f"--max-failures {wanted.max_failures}: give a number from 1 on, or all")
-    if wanted.queue is not None and not (0 < len(wanted.queue) <= 100 and set(wanted.queue) <= QUEUE_CHARACTERS):
+    if wanted.queue is not None and not (
+        0 < len(wanted.queue) <= 100 and set(wanted.queue) <= QUEUE_CHARACTERS
+    ):
         faults.add(f"--queue {wanted.queue!r}: use letters, digits, '.', '_' and '-', at most 100")
     if wanted.data_by not in (None, "value", "reference"):
         faults.add(f"--data-by {wanted.data_by}: say value or reference")
@@ -187,9 +193,7 @@ def _numbers(wanted: Wanted, driving: Driving, place: Place, faults: _Faults) ->
             faults.add(f"{flag} {seconds:g}: give a number of seconds above 0")
 
 
-def _method(
-    wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Faults
-) -> tuple[str, str, bool]:
+def _method(wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Faults) -> tuple[str, str, bool]:
     """Return the name, the fingerprint and whether it takes one point."""
     if (wanted.method is None) == (wanted.command is None):
         faults.add(
@@ -228,14 +232,21 @@ def _command(wanted: Wanted, faults: _Faults) -> tuple[str, str, bool]:
 def _explain(wanted: Wanted, facts: dict[str, Any], embedded: bool, faults: _Faults) -> None:
     """Say why a method cannot be used; on RabbitMQ a package that only the consumers have is no fault."""
     error = str(facts.get("error", ""))
-    if not embedded and facts.get("missing_module") and facts.get("module_found") and facts.get("fingerprint"):
+    if (
+        not embedded
+        and facts.get("missing_module")
+        and facts.get("module_found")
+        and facts.get("fingerprint")
+    ):
         faults.notes.append(
             f"{wanted.method} needs {facts['missing_module']}, which is not on this machine; the consumers must have it"
         )
         return
     way_out = "" if embedded else "; if only the consumers have it, say so with --method-elsewhere"
     traceback = str(facts.get("traceback", "")).strip()
-    faults.add(f"method {wanted.method} cannot be used: {error}{way_out}" + (f"\n{traceback}" if traceback else ""))
+    faults.add(
+        f"method {wanted.method} cannot be used: {error}{way_out}" + (f"\n{traceback}" if traceback else "")
+    )
 
 
 def _check_names(method: str, params: dict[str, Any], facts: dict[str, Any], faults: _Faults) -> None:

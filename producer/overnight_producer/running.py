@@ -259,7 +259,9 @@ class _Drive:
                 ending = await self._driver.run()
                 if self._consumer is not None:
                     # What it still runs is void or interrupted: nothing waits for it but a little courtesy.
-                    await self._consumer.stop(CONSUMER_GRACE_SECONDS if ending.kind is EndingKind.DONE else 1.0)
+                    await self._consumer.stop(
+                        CONSUMER_GRACE_SECONDS if ending.kind is EndingKind.DONE else 1.0
+                    )
         finally:
             for task in tasks:
                 task.cancel()
@@ -281,7 +283,9 @@ class _Drive:
             self._view.show(self._driver.snapshot())
             if not checked and (first := next(self._job.results(), None)) is not None:
                 checked = True
-                fault = check_first_result(first.encoded, Path(str(self._job.spec.output)), self._job.spec.points)
+                fault = check_first_result(
+                    first.encoded, Path(str(self._job.spec.output)), self._job.spec.points
+                )
                 if fault is not None:
                     self._view.say(fault)
             await asyncio.sleep(VIEW_SECONDS)

@@ -399,6 +399,24 @@ def test_without_the_right_to_declare_a_queue_is_found_and_a_missing_one_is_name
     asyncio.run(scene())
 
 
+def test_a_reply_to_that_is_no_queue_of_ours_is_unroutable_and_harms_nothing(url: str) -> None:
+    async def scene() -> None:
+        broker = broker_at(url)
+        async with opened(broker):
+            await broker.declare(QUEUE)
+            outcomes = Outcomes()
+            names = ["", "somebody.else", reply_queue("x" * 300, 1), reply_queue("job\n\u2603", 1)]
+            for name in names:
+                outcomes.publish(broker, name, b"1", message_id="\u2603" * 200)
+                assert await broker.depth(name) is None or not name
+            errors = await outcomes.wait(len(names))
+            assert [type(error) for error in errors] == [UnroutableError] * len(names)
+            assert broker.state is BrokerState.CONNECTED
+            await put(broker, QUEUE, b"2")
+
+    asyncio.run(scene())
+
+
 def test_a_message_over_the_servers_own_limit_is_too_large_and_costs_only_a_channel(
     node: RabbitMQNode, url: str
 ) -> None:
