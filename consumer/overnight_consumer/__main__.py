@@ -1,0 +1,5 @@
+"""Run the consumer: `python -m overnight_consumer`."""
+
+from overnight_consumer.cli import main
+
+main()

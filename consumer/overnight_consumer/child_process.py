@@ -1,0 +1,202 @@
+"""Start a child process, talk to it over a socket, hear its output, and know when and how it died."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from overnight_consumer.deaths import Death
+from overnight_consumer.frames import (
+    Answer,
+    FrameReader,
+    FromChild,
+    Ready,
+    Setup,
+    Started,
+    Work,
+    decode_from_child,
+    pack,
+)
+from overnight_consumer.output import Output
+from overnight_consumer.sessions import kill_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_POLL_SECONDS = 0.05
+_LAST_WORDS_SECONDS = 0.5
+
+
+class ChildListener(Protocol):
+    """Hear from a child; every call comes from the event loop."""
+
+    def on_ready(self) -> None:
+        """Take note that the child is warm."""
+
+    def on_started(self) -> None:
+        """Take note that the method of a task with a time limit runs now."""
+
+    def on_answer(self, answer: Answer) -> None:
+        """Take the answer to the task that was sent."""
+
+    def on_death(self, death: Death) -> None:
+        """Take note that the child is gone, with all that it started; nothing comes after this."""
+
+
+class ChildProcess(asyncio.Protocol):
+    """Be one child from its start to its death.
+
+    Args:
+        setup: what it serves.
+        environment: its environment, complete.
+        listener: who hears of it.
+        write: where its output goes, in whole lines that begin with the slot's number.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        environment: Mapping[str, str],
+        listener: ChildListener,
+        write: Callable[[bytes], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._reader = FrameReader()
+        self._transport: asyncio.Transport | None = None
+        self._closed = asyncio.Event()
+        self._reaped: Death | None = None
+        self._scratch = setup.scratch
+        self.ready = False
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._output = Output(f"slot {setup.slot}: ".encode(), write)
+            self._start(theirs, environment)
+        ours.setblocking(False)
+        self._socket = ours
+        self._tasks = [
+            self._loop.create_task(self._connect(setup)),
+            self._loop.create_task(self._await_death()),
+        ]
+
+    def _start(self, theirs: socket.socket, environment: Mapping[str, str]) -> None:
+        try:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "overnight_consumer.child",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=self._output.stdout,
+                stderr=self._output.stderr,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                env=dict(environment),
+            )
+        finally:
+            self._output.started()
+
+    @property
+    def pid(self) -> int:
+        """Return the process id, which is also the id of its session."""
+        return self._process.pid
+
+    async def _connect(self, setup: Setup) -> None:
+        self._transport, _ = await self._loop.create_unix_connection(lambda: self, sock=self._socket)
+        self._transport.write(pack(setup))
+
+    def send(self, work: Work) -> None:
+        """Give it a task; it must be ready."""
+        assert self._transport is not None
+        self._output.forget()
+        self._transport.write(pack(work))
+
+    def kill(self) -> None:
+        """Kill it and everything in its session now; `on_death` follows."""
+        if self._reaped is None:
+            kill_session(self.pid)
+
+    async def stop(self, patience_seconds: float) -> None:
+        """Let an idle child end by itself, and kill it when it does not; returns when it is gone."""
+        if self._transport is not None:
+            self._transport.close()
+        death = self._tasks[1]
+        done, _ = await asyncio.wait([death], timeout=patience_seconds)
+        if not done:
+            self.kill()
+            await asyncio.wait([death])
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes from the socket (asyncio calls this)."""
+        for body in self._reader.feed(data):
+            try:
+                message = decode_from_child(body)
+            except msgspec.MsgspecError:
+                self.kill()  # the method wrote into our socket: nothing it says can be believed any more
+                return
+            self._hear(message)
+
+    def _hear(self, message: FromChild) -> None:
+        if isinstance(message, Answer):
+            self._listener.on_answer(message)
+        elif isinstance(message, Started):
+            self._listener.on_started()
+        elif isinstance(message, Ready):
+            self.ready = True
+            self._listener.on_ready()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """Take note that the socket is closed (asyncio calls this)."""
+        self._closed.set()
+
+    async def _await_death(self) -> None:
+        await _exited(self._process.pid, self._loop)
+        # Before it is reaped its number cannot be given to anybody else.
+        kill_session(self._process.pid)
+        _, status, usage = os.wait4(self._process.pid, 0)
+        self._process.returncode = os.waitstatus_to_exitcode(status)
+        # An answer may still lie in the socket.
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), _LAST_WORDS_SECONDS)
+        await self._tasks[0]
+        if self._transport is not None:
+            self._transport.abort()
+        tail = self._output.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        unit = 1 if sys.platform == "darwin" else 1024
+        self._reaped = Death(self._process.returncode, usage.ru_maxrss * unit, tail)
+        self._listener.on_death(self._reaped)
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+async def _exited(pid: int, loop: asyncio.AbstractEventLoop) -> None:
+    """Return when a child process has ended, without reaping it."""
+    if hasattr(os, "pidfd_open"):
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(pid)
+            ended: asyncio.Future[None] = loop.create_future()
+            loop.add_reader(descriptor, _resolve, ended)
+            try:
+                await ended
+            finally:
+                loop.remove_reader(descriptor)
+                os.close(descriptor)
+            return
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        await asyncio.sleep(_POLL_SECONDS)

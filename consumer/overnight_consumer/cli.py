@@ -1,0 +1,116 @@
+"""Be the command line `overnight-consumer`: turn flags and variables into settings."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from overnight_common.brokers.opening import open_broker
+from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
+from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
+from overnight_consumer.service import Service
+from overnight_consumer.settings import RawSettings, Settings, environment_commands, set_up_log, validated
+
+EXIT_BAD_INPUT = 2
+EXIT_UNREACHABLE = 3
+
+app = typer.Typer(add_completion=False, no_args_is_help=False, pretty_exceptions_enable=False)
+
+
+def _option(flag: str, text: str) -> object:
+    return typer.Option(flag, envvar="OVERNIGHT_" + flag[2:].upper().replace("-", "_"), help=text)
+
+
+@app.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    broker: Annotated[str, _option("--broker", "amqp(s):// URL; the embedded broker if not given.")] = "",
+    home: Annotated[Path, _option("--home", "Folder of the embedded broker.")] = Path(".overnight"),
+    queue: Annotated[list[str], _option("--queue", "Task queue to serve; repeatable.")] = ["default"],  # noqa: B006
+    methods: Annotated[
+        list[str], _option("--methods", "module:function, bare name or module; repeatable.")
+    ] = [],  # noqa: B006
+    command: Annotated[
+        list[str],
+        typer.Option(help="Text of a command that may be run; repeatable. Or OVERNIGHT_COMMAND, one a line."),
+    ] = [],  # noqa: B006
+    per_point: Annotated[
+        bool, _option("--per-point", "Call methods that do not say with one point.")
+    ] = False,
+    source: Annotated[Path, _option("--source", "Folder of your modules; commands run in it.")] = Path(),
+    slots: Annotated[str, _option("--slots", "Tasks at a time: a number, or auto for one a core.")] = "auto",
+    idle_exit: Annotated[
+        float | None, _option("--idle-exit", "End after so many seconds without a task.")
+    ] = None,
+    grace: Annotated[
+        float, _option("--grace", "Seconds that running tasks get after a stop signal.")
+    ] = 3600.0,
+    name: Annotated[str, _option("--name", "Name of this consumer; host and process id if not given.")] = "",
+    max_deliveries: Annotated[int, _option("--max-deliveries", "A task lost so often is not run again.")] = 5,
+    max_message_bytes: Annotated[
+        int, _option("--max-message-bytes", "Largest message.")
+    ] = DEFAULT_MAX_MESSAGE_BYTES,
+    device: Annotated[str, _option("--device", "auto or cpu.")] = "auto",
+    log_level: Annotated[str, _option("--log-level", "debug, info, warning or error.")] = "info",
+    broker_timeout: Annotated[
+        float, _option("--broker-timeout", "Seconds to reach the broker at start.")
+    ] = 30.0,
+) -> None:
+    """Take tasks from a broker, run methods on them, and answer every one.
+
+    Exit status: 0 stopped or idle, 2 bad input, 3 broker not reachable in time, 128 + n second signal n.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    raw = RawSettings(
+        broker=broker or None,
+        home=home,
+        queues=tuple(queue),
+        methods=tuple(methods),
+        commands=tuple(command) or environment_commands(),
+        per_point=per_point,
+        source=source,
+        slots=slots,
+        idle_exit=idle_exit,
+        grace=grace,
+        name=name,
+        max_deliveries=max_deliveries,
+        max_message_bytes=max_message_bytes,
+        device=device,
+        log_level=log_level,
+        broker_timeout=broker_timeout,
+    )
+    raise typer.Exit(serve(raw))
+
+
+def serve(raw: RawSettings) -> int:
+    """Run a consumer until it is stopped or idle, and return the exit status."""
+    try:
+        settings = validated(raw)
+        set_up_log(settings)
+        return asyncio.run(_serve(settings))
+    except BadInputError as error:
+        for fault in error.faults:
+            print(f"overnight-consumer: {fault}", file=sys.stderr)  # noqa: T201 - the command line speaks here
+        return EXIT_BAD_INPUT
+    except BrokerUnreachableError as error:
+        print(f"overnight-consumer: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_UNREACHABLE
+    except BrokerError as error:
+        print(f"overnight-consumer: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_BAD_INPUT
+
+
+async def _serve(settings: Settings) -> int:
+    broker = open_broker(settings.broker, settings.home, max_message_bytes=settings.max_message_bytes)
+    return await Service(settings, broker).run()
+
+
+def main() -> None:
+    """Be the console script; `overnight-consumer run ...` is the same as `overnight-consumer ...`."""
+    words = sys.argv[1:]
+    app(words[1:] if words[:1] == ["run"] else words)

@@ -1,0 +1,136 @@
+"""Define what the consumer's parent and a child say to each other, and put it into frames and back.
+
+A frame is four bytes of length (big-endian) and a MessagePack body. The task goes to the child as the bytes
+that came from the broker; the reply comes back as the bytes that go to the broker.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+HEADER_BYTES = 4
+MAX_FRAME_BYTES = 2**32 - 1
+
+
+class Setup(msgspec.Struct, frozen=True, tag="setup"):
+    """Tell a new child what it serves; the first frame it gets.
+
+    Attributes:
+        methods: as given to `--methods`: `module:function`, a bare name, or a module.
+        commands: texts of the commands that may be run.
+        per_point: what holds for methods that do not say.
+        source: folder where the user's modules are looked for.
+        device: for example `cpu`.
+        consumer: name of the consumer, for replies.
+        slot: number of the slot, from 1.
+        threads: threads per slot, for libraries that read no environment.
+        max_message_bytes: the largest reply that may be sent.
+        scratch: folder for files of commands; the parent removes it when the child is gone.
+    """
+
+    methods: tuple[str, ...]
+    commands: tuple[str, ...]
+    per_point: bool
+    source: str
+    device: str
+    consumer: str
+    slot: int
+    threads: int
+    max_message_bytes: int
+    scratch: str
+
+
+class Work(msgspec.Struct, frozen=True, tag="work", array_like=True):
+    """Hand a task to the child: the bytes from the broker, and how often they had been handed out before."""
+
+    delivery_count: int
+    body: bytes
+
+
+class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
+    """Say that the child is warm."""
+
+
+class Started(msgspec.Struct, frozen=True, tag="started", array_like=True):
+    """Say that loading is over and the method runs; sent for tasks with a time limit only."""
+
+
+class Progress(msgspec.Struct, frozen=True, tag="progress", array_like=True):
+    """Pass on what the method said about how far it is."""
+
+    done: float
+    total: float
+
+
+class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
+    """Answer a task.
+
+    Attributes:
+        kind: `done`, `failed`, or `unusable` (the task cannot be used by anybody: a dead letter).
+        cause: the failure's cause, else empty.
+        note: the reason, for the log and for a dead letter.
+        seconds: how long the method ran.
+        reply: the encoded reply; empty if unusable.
+    """
+
+    kind: Literal["done", "failed", "unusable"]
+    cause: str
+    note: str
+    seconds: float
+    reply: bytes
+
+
+FromChild = Ready | Started | Progress | Answer
+ToChild = Setup | Work
+
+_encoder = msgspec.msgpack.Encoder()
+_from_child = msgspec.msgpack.Decoder(FromChild)
+_to_child_setup = msgspec.msgpack.Decoder(Setup)
+_to_child_work = msgspec.msgpack.Decoder(Work)
+
+
+def pack(message: FromChild | ToChild) -> bytes:
+    """Return the message as one frame."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(HEADER_BYTES, "big") + body
+
+
+def decode_from_child(body: bytes | memoryview) -> FromChild:
+    """Return what a child said; raises msgspec.MsgspecError if it is none of our frames."""
+    return _from_child.decode(body)
+
+
+def decode_setup(body: bytes) -> Setup:
+    """Return the setup in the first frame that a child gets."""
+    return _to_child_setup.decode(body)
+
+
+def decode_work(body: bytes) -> Work:
+    """Return the work in any later frame that a child gets."""
+    return _to_child_work.decode(body)
+
+
+class FrameReader:
+    """Cut a stream of bytes into the bodies of its frames."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Add what came from the socket and return the bodies that are complete now."""
+        buffer = self._buffer
+        buffer += data
+        bodies = []
+        at = 0
+        while len(buffer) - at >= HEADER_BYTES:
+            length = int.from_bytes(buffer[at : at + HEADER_BYTES], "big")
+            end = at + HEADER_BYTES + length
+            if len(buffer) < end:
+                break
+            bodies.append(bytes(buffer[at + HEADER_BYTES : end]))
+            at = end
+        if at:
+            del buffer[:at]
+        return bodies

@@ -1,0 +1,99 @@
+"""Take tasks from one queue: hold the subscription, its prefetch, and the pause after an accusation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from overnight_consumer.backoff import backoff_seconds
+from overnight_consumer.prefetch import differs_markedly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from overnight_common.brokers.base import Broker, Delivery, Subscription
+
+_PAUSE_FIRST = 1.0
+_PAUSE_LONGEST = 60.0
+
+
+class Intake:
+    """Be one subscription.
+
+    Args:
+        queue: full name of the task queue.
+        on_delivery, on_lost: called with this intake.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        on_delivery: Callable[[Intake, Delivery], None],
+        on_lost: Callable[[Intake], None],
+    ) -> None:
+        self.queue = queue
+        self._on_delivery = on_delivery
+        self._on_lost = on_lost
+        self._subscription: Subscription | None = None
+        self._prefetch = 0
+        self._accusations = 0
+        self._paused_until: float | None = None
+
+    async def open(self, broker: Broker, prefetch: int) -> None:
+        """Subscribe."""
+        self._prefetch = prefetch
+        self._subscription = await broker.subscribe(
+            self.queue,
+            prefetch,
+            lambda delivery: self._on_delivery(self, delivery),
+            lambda: self._on_lost(self),
+        )
+
+    async def close(self) -> None:
+        """Take nothing more."""
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            await subscription.cancel()
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether nothing is taken because this consumer was accused."""
+        return self._paused_until is not None
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether tasks would really come."""
+        return not self.paused and self._subscription is not None and self._subscription.active
+
+    def accused(self, now: float) -> float:
+        """Take nothing for 1, 2, 4 ... 60 s; returns for how long."""
+        if self.paused:
+            return 0.0
+        self._accusations += 1
+        delay = backoff_seconds(self._accusations, _PAUSE_FIRST, _PAUSE_LONGEST)
+        self._paused_until = now + delay
+        if self._subscription is not None:
+            self._subscription.set_prefetch(0)
+        return delay
+
+    def succeeded(self) -> None:
+        """Forget the accusations: this consumer can do it."""
+        if not self.paused:
+            self._accusations = 0
+
+    def resume_if_due(self, now: float, prefetch: int) -> None:
+        """Take tasks again when the pause is over, carefully."""
+        if self._paused_until is not None and now >= self._paused_until:
+            self._paused_until = None
+            self._set(prefetch)
+
+    def want(self, prefetch: int, *, exactly: bool = False) -> None:
+        """Change the prefetch if that is worth it."""
+        if self.paused or prefetch == self._prefetch:
+            return
+        if exactly or differs_markedly(self._prefetch, prefetch):
+            self._set(prefetch)
+
+    def _set(self, prefetch: int) -> None:
+        self._prefetch = prefetch
+        if self._subscription is not None:
+            self._subscription.set_prefetch(prefetch)

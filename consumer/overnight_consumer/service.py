@@ -1,0 +1,177 @@
+"""Run a consumer: put the rooms together, follow the signals, and end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+from overnight_common.brokers.base import DEAD_QUEUE, task_queue
+from overnight_consumer.child_process import ChildProcess
+from overnight_consumer.frames import Setup
+from overnight_consumer.intake import Intake
+from overnight_consumer.keeper import Keeper
+from overnight_consumer.settings import inherited_environment
+from overnight_consumer.slots import Slot
+from overnight_consumer.tasks import Tasks
+from overnight_consumer.threads import thread_environment, threads_per_slot
+
+if TYPE_CHECKING:
+    from overnight_common.brokers.base import Broker
+    from overnight_consumer.child_process import ChildListener
+    from overnight_consumer.settings import Settings
+
+log = logging.getLogger("overnight.consumer")
+_TICK_SECONDS = 0.25
+
+
+class Service:
+    """Be one consumer from start to end."""
+
+    def __init__(self, settings: Settings, broker: Broker) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._threads = threads_per_slot(settings.cores, settings.slots)
+        self._environment = {
+            **inherited_environment(),
+            **thread_environment(self._threads),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._signals: list[int] = []
+        self._wake = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serve until a signal or idleness, and return the exit status.
+
+        Raises:
+            BrokerUnreachableError: the broker did not answer in time.
+            BrokerError: a queue is not as it must be.
+        """
+        await self._broker.open(self._settings.broker_timeout_seconds)
+        try:
+            queues = [task_queue(name) for name in self._settings.queues]
+            for queue in [*queues, DEAD_QUEUE]:
+                await self._broker.declare(queue)
+            return await self._serve(queues)
+        finally:
+            await self._broker.close()
+
+    async def _serve(self, queues: list[str]) -> int:
+        tasks = Tasks(self._settings, self._broker)
+        intakes = [Intake(queue, tasks.on_delivery, tasks.on_lost) for queue in queues]
+        with tempfile.TemporaryDirectory(prefix="overnight-", ignore_cleanup_errors=True) as scratch:
+            keeper = Keeper(scratch)
+            slots = [
+                Slot(number, self._child_starter(scratch), tasks, keeper.add, keeper.remove)
+                for number in range(1, self._settings.slots + 1)
+            ]
+            self._catch_signals()
+            try:
+                tasks.serve(slots, intakes)
+                self._broker.on_state(tasks.on_state)
+                for slot in slots:
+                    slot.start()
+                for intake in intakes:
+                    await intake.open(self._broker, self._settings.slots)
+                log.info("%s takes tasks from %s", self._settings.name, ", ".join(queues))
+                await self._loop(tasks)
+                await self._drain(tasks, intakes)
+            finally:
+                self._release_signals()
+                tasks.outbox.close()
+                await tasks.watch.close()
+                await asyncio.gather(*(slot.stop() for slot in slots))
+                keeper.close()
+        return 128 + self._signals[1] if len(self._signals) > 1 else 0
+
+    def _child_starter(self, scratch: str) -> _ChildStarter:
+        return _ChildStarter(self._settings, self._environment, self._threads, scratch)
+
+    # Signals
+
+    def _catch_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal, number)
+
+    def _release_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _on_signal(self, number: int) -> None:
+        self._signals.append(number)
+        name = signal.Signals(number).name
+        if len(self._signals) == 1:
+            log.info("%s: no more tasks are taken; what runs gets %g s", name, self._settings.grace_seconds)
+        else:
+            log.warning("%s again: what runs is killed", name)
+        self._wake.set()
+
+    # The loop
+
+    async def _loop(self, tasks: Tasks) -> None:
+        """Let time pass until it is time to stop."""
+        idle = self._settings.idle_exit_seconds
+        while not self._signals:
+            now = time.monotonic()
+            if idle is not None and not len(tasks) and now - tasks.active_at >= idle:
+                log.info("no task for %g s: ends", idle)
+                return
+            tasks.tick(now)
+            await self._sleep()
+
+    async def _drain(self, tasks: Tasks, intakes: list[Intake]) -> None:
+        """Stop taking tasks, then let what runs end within the grace period."""
+        deadline = time.monotonic() + self._settings.grace_seconds
+        tasks.stop_taking()
+        for intake in intakes:
+            await intake.close()
+        while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
+            tasks.tick(time.monotonic())
+            await self._sleep()
+        if len(tasks):
+            log.warning("%d tasks are not finished and go back to their queues", len(tasks))
+
+    async def _sleep(self) -> None:
+        self._wake.clear()
+        try:
+            await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
+        except TimeoutError:
+            return
+
+
+class _ChildStarter:
+    """Start a child for a slot."""
+
+    def __init__(self, settings: Settings, environment: dict[str, str], threads: int, scratch: str) -> None:
+        self._settings = settings
+        self._environment = environment
+        self._threads = threads
+        self._scratch = scratch
+
+    def __call__(self, number: int, listener: ChildListener) -> ChildProcess:
+        settings = self._settings
+        setup = Setup(
+            methods=settings.methods,
+            commands=settings.commands,
+            per_point=settings.per_point,
+            source=str(settings.source),
+            device=settings.device,
+            consumer=settings.name,
+            slot=number,
+            threads=self._threads,
+            max_message_bytes=settings.max_message_bytes,
+            scratch=tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch),
+        )
+        environment = {**self._environment, "CONSUMER_WORKER": str(number)}
+        return ChildProcess(setup, environment, listener, _write)
+
+
+def _write(lines: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody reads our standard error any more
+        sys.stderr.buffer.write(lines)
+        sys.stderr.buffer.flush()

@@ -1,0 +1,396 @@
+"""Lead every task from its delivery to its ack; the one place that says what happens next to it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING
+
+from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message
+from overnight_common.dead_letters import bury
+from overnight_common.errors import DecodeError, NewerVersionError
+from overnight_common.messages import Cause, Failure, decode_address, decode_task
+from overnight_consumer import answers
+from overnight_consumer.deaths import failure_of, start_failure_of
+from overnight_consumer.held import Held, Stage
+from overnight_consumer.journal import Journal, name_of
+from overnight_consumer.outbox import Outbox
+from overnight_consumer.prefetch import LONG_SECONDS, is_short, moving_mean, wanted_prefetch
+from overnight_consumer.reply_queues import Verdict
+from overnight_consumer.slots import SlotState
+from overnight_consumer.watching import ReplyWatch
+
+if TYPE_CHECKING:
+    from overnight_common.brokers.base import Broker
+    from overnight_common.errors import PublishError
+    from overnight_consumer.deaths import Death
+    from overnight_consumer.frames import Answer
+    from overnight_consumer.intake import Intake
+    from overnight_consumer.settings import Settings
+    from overnight_consumer.slots import Slot
+
+log = logging.getLogger("overnight.consumer")
+_MOST_PARKED_AHEAD = 256
+_ACCUSING = frozenset(cause.value for cause in Cause if cause.accuses_consumer)
+
+
+class Tasks:
+    """Hold the tasks of one consumer; each leaves by an ack, a hand-back, or as its delivery is void."""
+
+    def __init__(self, settings: Settings, broker: Broker) -> None:
+        self._settings = settings
+        self._broker = broker
+        self._held: dict[tuple[str, int, int, int], Held] = {}
+        self._waiting: deque[Held] = deque()
+        self._parked: dict[str, list[Held]] = {}
+        self._free: deque[Slot] = deque()
+        self._slots: list[Slot] = []
+        self._intakes: list[Intake] = []
+        self._start_death: Death | None = None
+        self._stopping = False
+        self._mean_seconds: float | None = None
+        self._answers = 0
+        self._long_seen_at = -math.inf
+        self._short = False
+        self._journal = Journal()
+        self.active_at = time.monotonic()
+        self.outbox = Outbox(broker, self._confirmed, self._unroutable, self._too_large)
+        self.watch = ReplyWatch(broker, self._reply_queue_seen)
+
+    def serve(self, slots: list[Slot], intakes: list[Intake]) -> None:
+        """Take note of the slots to use and of the queues that tasks come from."""
+        self._slots, self._intakes = slots, intakes
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    # Deliveries
+
+    def on_delivery(self, intake: Intake, delivery: Delivery) -> None:
+        """Take a delivery."""
+        self.active_at = time.monotonic()
+        if self._stopping:
+            self._broker.hand_back(delivery)
+            return
+        body, count = delivery.message.body, delivery.delivery_count
+        try:
+            task = decode_task(body)
+        except NewerVersionError as error:
+            self._refuse_newer(intake, delivery, str(error))
+            return
+        except DecodeError as error:
+            self._bury(delivery, str(error))
+            return
+        known = self._held.get(task.key)
+        if known is not None:
+            # A copy of what still runs here, or whose reply is on its way: it takes the old one's place.
+            if known.delivery is not None:
+                self._broker.ack(known.delivery)
+            known.delivery, known.intake = delivery, intake
+            return
+        held = self._held[task.key] = Held(task, delivery, intake, body, count)
+        if task.start == task.stop:
+            self._reply(held)
+        elif count >= self._settings.max_deliveries:
+            self._reply(held, answers.lost_consumer(count, self._settings.max_deliveries))
+        else:
+            self._waiting.append(held)
+            self._dispatch()
+
+    def _refuse_newer(self, intake: Intake, delivery: Delivery, words: str) -> None:
+        try:
+            task = answers.task_of(decode_address(delivery.message.body))
+        except (DecodeError, ValueError) as error:
+            self._bury(delivery, str(error))
+            return
+        if task.key in self._held:
+            return
+        held = self._held[task.key] = Held(task, delivery, intake, b"", delivery.delivery_count)
+        self._reply(held, answers.newer_version(words))
+        self._accused(held, words)
+
+    def _bury(self, delivery: Delivery, reason: str) -> None:
+        log.warning("a message of %s goes to the dead letters: %s", delivery.queue, reason)
+        bury(self._broker, delivery, reason)
+
+    def on_lost(self, intake: Intake) -> None:
+        """Forget what has not started: it comes again. What runs goes on, without a delivery to settle."""
+        for held in [held for held in self._held.values() if held.intake is intake]:
+            held.delivery = None
+            if held.stage is Stage.WAITING:
+                self._forget(held)
+        self._sweep()
+
+    def hand_back_waiting(self, intake: Intake | None = None) -> None:
+        """Give back what has not started, of one queue or of all."""
+        for held in list(self._held.values()):
+            if held.stage is Stage.WAITING and (intake is None or held.intake is intake):
+                if held.delivery is not None:
+                    self._broker.hand_back(held.delivery)
+                self._forget(held)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        self._waiting = deque(held for held in self._waiting if held.stage is Stage.WAITING)
+        for name, parked in list(self._parked.items()):
+            self._parked[name] = [held for held in parked if held.stage is not Stage.SETTLED]
+            if not self._parked[name]:
+                del self._parked[name]
+
+    # To the slots
+
+    def on_free(self, slot: Slot) -> None:
+        """Use a slot whose child is warm."""
+        self._start_death = None
+        self._free.append(slot)
+        self._dispatch()
+
+    def _dispatch(self) -> None:
+        free = self._free
+        while self._waiting and (free or self._cannot_start()):
+            held = self._waiting.popleft()
+            if held.stage is not Stage.WAITING:
+                continue
+            reply_to = held.task.reply_to
+            verdict = self.watch.verdict(reply_to, time.monotonic())
+            if verdict is Verdict.GONE:
+                self._drop(held)
+            elif verdict is not Verdict.GO:
+                self._parked.setdefault(reply_to, []).append(held)
+            elif free:
+                self._run(free.popleft(), held)
+            else:
+                assert self._start_death is not None
+                self._reply(held, start_failure_of(self._start_death))
+                self._accused(held, "no child could be started")
+
+    def _run(self, slot: Slot, held: Held) -> None:
+        if slot.state is not SlotState.FREE:  # its child has died meanwhile; it reports when it is free again
+            self._waiting.appendleft(held)
+            return
+        self._journal.started(slot.number, held.task)
+        slot.run(held)
+
+    def _cannot_start(self) -> bool:
+        return self._start_death is not None and all(slot.start_failures for slot in self._slots)
+
+    # From the slots
+
+    def on_answer(self, slot: Slot, held: Held, answer: Answer) -> None:
+        """Pass an answer on to the job."""
+        self._ended(time.monotonic() - held.dispatched_at)
+        self._journal.answered(slot.number, held.task, answer)
+        accusing = answer.cause in _ACCUSING
+        if not accusing:
+            self._free.append(slot)
+            self._dispatch()
+        if held.stage is not Stage.RUNNING:
+            pass  # dropped while it ran
+        elif answer.kind == "unusable":
+            self._give_up_on(held, answer.note)
+        else:
+            held.stage = Stage.ANSWERED
+            self.outbox.send(held, answer.reply)
+        if accusing:
+            slot.renew()
+            self._accused(held, answer.note)
+        elif answer.kind == "done":
+            held.intake.succeeded()
+
+    def on_task_death(self, slot: Slot, held: Held, death: Death) -> None:
+        """Say why the child died."""
+        self._ended(death.seconds)
+        failure = failure_of(death)
+        log.warning("slot %d failed %s: %s", slot.number, name_of(held.task), failure.message)
+        if held.stage is Stage.RUNNING:
+            self._reply(held, failure, seconds=death.seconds, peak_rss_bytes=death.peak_rss_bytes)
+
+    def on_start_failure(self, slot: Slot, death: Death) -> None:
+        """Answer what waits if no slot has a child."""
+        self._start_death = death
+        log.warning("slot %d: %s\n%s", slot.number, start_failure_of(death).message, death.stderr_tail)
+        if slot in self._free:
+            self._free.remove(slot)
+        self._dispatch()
+
+    def _ended(self, seconds: float) -> None:
+        self._mean_seconds = moving_mean(self._mean_seconds, seconds)
+        self._answers += 1
+        self._journal.pace(self._mean_seconds)
+        if self._answers % 16 == 0:
+            self._set_prefetch()
+
+    def _accused(self, held: Held, words: str) -> None:
+        delay = held.intake.accused(time.monotonic())
+        if delay:
+            log.error(
+                "this consumer is at fault (%s): nothing is taken from %s for %g s",
+                words,
+                held.intake.queue,
+                delay,
+            )
+        self.hand_back_waiting(held.intake)
+
+    # To the broker
+
+    def _reply(
+        self, held: Held, failure: Failure | None = None, *, seconds: float = 0.0, peak_rss_bytes: int = 0
+    ) -> None:
+        held.stage = Stage.ANSWERED
+        body = answers.reply_to(
+            held.task,
+            consumer=self._settings.name,
+            failure=failure,
+            slot=held.slot,
+            device=self._settings.device,
+            started_at=time.time() - seconds,
+            seconds=seconds,
+            peak_rss_bytes=peak_rss_bytes,
+            delivery_count=held.delivery_count,
+        )
+        self.outbox.send(held, body)
+
+    def _confirmed(self, held: Held) -> None:
+        if held.stage is Stage.ANSWERED:
+            self._drop(held)
+
+    def _too_large(self, held: Held, words: str) -> None:
+        self._reply(held, answers.result_too_large(words))
+
+    def _unroutable(self, held: Held) -> None:
+        if held.stage is Stage.ANSWERED:
+            self._parked.setdefault(held.task.reply_to, []).append(held)
+            self.watch.ask(held.task.reply_to)
+
+    def _drop(self, held: Held) -> None:
+        """Ack a task that needs nothing more."""
+        if held.delivery is not None:
+            self._broker.ack(held.delivery)
+        self._forget(held)
+
+    def _forget(self, held: Held) -> None:
+        held.stage = Stage.SETTLED
+        if self._held.get(held.task.key) is held:
+            del self._held[held.task.key]
+        self.active_at = time.monotonic()
+
+    def _give_up_on(self, held: Held, reason: str) -> None:
+        if held.delivery is not None:
+            self._bury(held.delivery, reason)
+        self._forget(held)
+
+    # Reply queues
+
+    def _reply_queue_seen(self, name: str) -> None:
+        verdict = self.watch.verdict(name, time.monotonic())
+        if verdict is Verdict.GO:
+            parked = self._parked.pop(name, [])
+            ended = [held for held in parked if held.stage is Stage.ANSWERED]
+            if ended:
+                self._parked[name] = (
+                    ended  # the next tick sends them, lest a broken queue be asked without end
+                )
+            self._waiting.extendleft(reversed([held for held in parked if held.stage is Stage.WAITING]))
+            self._dispatch()
+        elif verdict is Verdict.GONE:
+            self._cancel(name)
+        elif verdict is Verdict.LOST:
+            for held in self._parked.pop(name, []):
+                self._lose(held)
+
+    def _cancel(self, reply_to: str) -> None:
+        dropped = [held for held in self._held.values() if held.task.reply_to == reply_to]
+        for held in dropped:
+            running = held.stage is Stage.RUNNING
+            self._drop(held)
+            if running:
+                self._slots[held.slot - 1].abandon()
+        self._sweep()
+        if dropped:
+            log.info("job %s is cancelled: dropped %d of its tasks", dropped[0].task.job, len(dropped))
+
+    def _lose(self, held: Held) -> None:
+        reason = f"nobody has seen its reply queue {held.task.reply_to} for a minute"
+        if held.stage is Stage.WAITING:
+            self._give_up_on(held, reason)
+        elif held.stage is Stage.ANSWERED and held.reply is not None:
+            log.warning("the reply to %s goes to the dead letters: %s", name_of(held.task), reason)
+            headers = {"reason": reason, "from_queue": held.task.reply_to, "original_type": "reply"}
+            letter = Message(held.reply.body, "dead", held.reply.message_id, headers)
+            self._broker.publish(DEAD_QUEUE, letter, partial(self._buried, held))
+
+    def _buried(self, held: Held, error: PublishError | None) -> None:
+        if error is None:
+            self._drop(held)
+        else:
+            self._unroutable(held)
+
+    # Time passes
+
+    def tick(self, now: float) -> None:
+        """Do what time asks for: looks, `running` replies, prefetch, pauses that end."""
+        running: dict[str, bool] = {}
+        for held in list(self._held.values()):
+            is_running = held.stage is Stage.RUNNING
+            running[held.task.reply_to] = running.get(held.task.reply_to, False) or is_running
+            if is_running:
+                self._tick_running(held, now)
+        for name, parked in list(self._parked.items()):
+            if self.watch.verdict(name, now) is Verdict.GO:
+                self._parked[name] = [held for held in parked if held.stage is not Stage.ANSWERED]
+                for held in parked:
+                    if held.stage is Stage.ANSWERED:
+                        self.outbox.publish(held)
+        self._sweep()
+        self.watch.tick(now, running)
+        self._set_prefetch()
+        for intake in self._intakes:
+            intake.resume_if_due(now, self._prefetch())
+        self._dispatch()
+
+    def _tick_running(self, held: Held, now: float) -> None:
+        if not held.long and now - held.dispatched_at >= LONG_SECONDS:
+            held.long = True
+            self._mean_seconds = moving_mean(self._mean_seconds, now - held.dispatched_at)
+            for intake in self._intakes:
+                intake.want(len(self._slots), exactly=True)
+            self.hand_back_waiting()
+        due = answers.running_is_due(now, held.dispatched_at, held.running_said_at)
+        if due and self._broker.state is BrokerState.CONNECTED and self.watch.is_read(held.task.reply_to):
+            held.running_said_at = now
+            body = answers.reply_to(
+                held.task,
+                consumer=self._settings.name,
+                running_seconds=now - held.dispatched_at,
+                slot=held.slot,
+                device=self._settings.device,
+            )
+            self._broker.publish(held.task.reply_to, Message(body, "reply", persistent=False), lambda _: None)
+
+    def _prefetch(self) -> int:
+        if any(held.long for held in (slot.held for slot in self._slots) if held is not None):
+            self._long_seen_at = time.monotonic()
+        calm_seconds = time.monotonic() - self._long_seen_at
+        self._short = is_short(self._mean_seconds, calm_seconds, self._short)
+        return wanted_prefetch(len(self._slots), self._mean_seconds, self._short)
+
+    def _set_prefetch(self) -> None:
+        parked = sum(len(parked) for parked in self._parked.values())
+        wanted = self._prefetch() + min(parked, _MOST_PARKED_AHEAD)
+        for intake in self._intakes:
+            intake.want(wanted, exactly=not self._short and not parked)
+
+    def on_state(self, state: BrokerState) -> None:
+        """Follow the link."""
+        if state is BrokerState.DISCONNECTED:
+            self.watch.disconnected()
+        elif state is BrokerState.CONNECTED:
+            self.outbox.flush()
+
+    def stop_taking(self) -> None:
+        """Give back what has not started and whatever still comes."""
+        self._stopping = True
+        self.hand_back_waiting()

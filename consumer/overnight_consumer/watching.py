@@ -1,0 +1,95 @@
+"""Ask the broker about reply queues, as seldom as the rules allow, and remember what it said."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from overnight_common.errors import BrokerError
+from overnight_consumer.reply_queues import ReplyQueue, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from overnight_common.brokers.base import Broker
+
+_ASK_SECONDS = 30.0
+_FORGET_SECONDS = 3600.0
+
+
+class ReplyWatch:
+    """Watch the reply queues of the jobs whose tasks come here.
+
+    Args:
+        broker: who is asked.
+        on_news: called with the queue's name after each look.
+    """
+
+    def __init__(self, broker: Broker, on_news: Callable[[str], None]) -> None:
+        self._broker = broker
+        self._on_news = on_news
+        self._queues: dict[str, ReplyQueue] = {}
+        self._asking: dict[str, asyncio.Task[None]] = {}
+
+    def verdict(self, name: str, now: float) -> Verdict:
+        """Say what to do with a task of this queue; asks the broker if nobody has lately."""
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = ReplyQueue()
+        queue.used_at = now
+        verdict = queue.verdict(now)
+        if verdict is Verdict.ASK:
+            self.ask(name)
+        return verdict
+
+    def is_read(self, name: str) -> bool:
+        """Tell whether somebody consumed the queue at the last look."""
+        queue = self._queues.get(name)
+        return queue is None or queue.read
+
+    def tick(self, now: float, held: Mapping[str, bool]) -> None:
+        """Look where it is time to; `held`: the queues of the tasks that we have -> whether one runs."""
+        for name, running in held.items():
+            queue = self._queues.setdefault(name, ReplyQueue())
+            if queue.looked_at is None or queue.look_due(now, running=running):
+                self.ask(name)
+        stale = [
+            name
+            for name, queue in self._queues.items()
+            if name not in held and now - max(queue.used_at, queue.looked_at or 0.0) > _FORGET_SECONDS
+        ]
+        for name in stale:
+            del self._queues[name]
+
+    def ask(self, name: str) -> None:
+        """Look now, unless a look is under way."""
+        if name not in self._asking:
+            self._asking[name] = asyncio.get_running_loop().create_task(self._look(name))
+
+    async def _look(self, name: str) -> None:
+        queue = self._queues.setdefault(name, ReplyQueue())
+        try:
+            depth = await asyncio.wait_for(self._broker.depth(name), _ASK_SECONDS)
+        except (BrokerError, TimeoutError):
+            return  # the link is down or slow: the next tick asks again
+        finally:
+            del self._asking[name]
+        now = time.monotonic()
+        if depth is None:
+            queue.missed(now)
+        else:
+            queue.found(now, read=depth.consumers is None or depth.consumers > 0)
+        self._on_news(name)
+
+    def disconnected(self) -> None:
+        """Forget what was seen: on the next connection all must be seen anew."""
+        for queue in self._queues.values():
+            queue.disconnected()
+
+    async def close(self) -> None:
+        """Stop asking."""
+        asks = list(self._asking.values())
+        for ask in asks:
+            ask.cancel()
+        await asyncio.gather(*asks, return_exceptions=True)
