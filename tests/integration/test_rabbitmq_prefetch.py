@@ -90,3 +90,26 @@ def test_raising_and_lowering_the_prefetch_lands_exactly_on_the_new_value(url: s
             assert len(inbox.held) == 3
 
     asyncio.run(scene())
+
+
+def test_a_slot_that_gets_free_after_a_lowering_is_filled_although_the_others_are_long_busy(url: str) -> None:
+    async def scene() -> None:
+        broker = broker_at(url)
+        async with opened(broker):
+            await broker.declare(QUEUE)
+            await put(broker, QUEUE, *(b"%d" % n for n in range(60)))
+            inbox = Inbox(broker)
+            subscription = await broker.subscribe(QUEUE, 40, inbox, inbox.lost)
+            await inbox.wait(40)
+            subscription.set_prefetch(8)
+            inbox.hand_back(*inbox.held[8:])
+            await linger(broker, QUEUE)
+            assert len(inbox.held) == 8
+
+            delivered = len(inbox.deliveries)
+            inbox.ack(inbox.held[0])
+
+            await inbox.wait(delivered + 1, seconds=2)
+            assert len(inbox.held) == 8
+
+    asyncio.run(scene())
