@@ -1,0 +1,56 @@
+# Everything a person types. `make` alone prints the list.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
+OUT    ?= out
+export PYTHONUNBUFFERED = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format services bench clean
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV)/.made:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --constraint constraints.txt pip
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.made pyproject.toml constraints.txt
+	$(PIP) install --constraint constraints.txt --editable '.[plot]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) install --constraint constraints.txt --group dev --editable '.[plot,torch]'
+	@touch $@
+
+run: $(VENV)/.run ## Explain 1,797 digits with the embedded broker on all cores, and draw a dozen of them
+	@mkdir -p $(OUT)
+	$(BIN)/overnight run shapley --data data/digits/digits.npy --output $(OUT)/attributions.npy
+	$(BIN)/python -m overnight_consumer.methods.shapley.picture --data data/digits/digits.npy \
+		--results $(OUT)/attributions.npy --output $(OUT)/digits.png
+	@echo "The picture is in $(OUT)/digits.png"
+
+test: $(VENV)/.dev services ## Run all tests, RabbitMQ's included
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.dev ## Check format, style, types and who imports whom
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Put the code into its format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+services: ## Get RabbitMQ and Prometheus from Debian's packages if they are missing
+	@sh tests/support/get_services.sh
+
+bench: $(VENV)/.dev services ## Measure speed, beside Celery, Dramatiq and taskiq
+	$(PIP) install --constraint constraints.txt --group bench
+	$(BIN)/python -m pytest -m benchmarks -s tests/benchmarks
+
+clean: ## Remove the virtual environment, caches and results
+	rm -rf $(VENV) $(OUT) .overnight .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Hold the methods that ship with Overnight."""

@@ -1,0 +1,96 @@
+"""Hold what a person asked for on the command line, before it is checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Say where jobs live and how to reach the broker.
+
+    Attributes:
+        home: folder of the job files and the embedded broker.
+        broker: URL, or None for the embedded broker in `home`.
+        broker_timeout_seconds: how long to wait for the broker at the start.
+        max_message_bytes: limit of one message.
+    """
+
+    home: Path
+    broker: str | None = None
+    broker_timeout_seconds: float = 30.0
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+
+    @property
+    def embedded(self) -> bool:
+        """Tell whether the broker is the embedded one."""
+        return self.broker is None or not self.broker.lower().startswith(("amqp:", "amqps:"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driving:
+    """Say how a job is driven; none of this changes its results. All times are in seconds.
+
+    Attributes:
+        slots: number of slots of the consumer that the run starts itself, `auto`, or `0` for none.
+        window: fixed number of tasks out, None to find it.
+        verbose: say each finished task too.
+        json: print figures as JSON lines.
+    """
+
+    slots: str = "auto"
+    window: int | None = None
+    window_seconds: float = 10.0
+    silence_seconds: float = 90.0
+    no_consumer_timeout_seconds: float = 600.0
+    attempts: int = 3
+    verbose: bool = False
+    json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Say what a job is to compute, in the user's own words.
+
+    Attributes:
+        method: name of a method, or None if `command` is given.
+        data: URI of the data set.
+        params: `name=value` texts.
+        count: number of points from `start`, None for all.
+        batch: points per task or `auto`.
+        queue: short name, or None for the usual one.
+        source: folder in which the method is found.
+        max_failures: number or `all`.
+        new: begin afresh even if there is such a job already.
+        accept_changes: go on although the method or the data set has changed.
+        method_elsewhere: the method cannot be looked at here; the first reply pins its fingerprint.
+    """
+
+    method: str | None = None
+    command: str | None = None
+    data: str = ""
+    params: Sequence[str] = ()
+    seed: int = 0
+    start: int = 0
+    count: int | None = None
+    batch: str = "auto"
+    per_point: bool = False
+    queue: str | None = None
+    source: Path = field(default_factory=Path.cwd)
+    output: Path | None = None
+    time_limit_seconds: float | None = None
+    max_failures: str = "20"
+    data_by: str | None = None
+    new: bool = False
+    accept_changes: bool = False
+    method_elsewhere: bool = False
+
+
+def environment() -> Mapping[str, str]:
+    """Return the environment that the programs we start inherit."""
+    return os.environ
