@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
-from overnight_producer import asking, doctor, reports, running
+from overnight_producer import asking, reports, running
+from overnight_producer.doctor import examine
 from overnight_producer.export import check_output, export
 from overnight_producer.home import resolve
 from overnight_producer.jobfile import JobFile
 from overnight_producer.lock import JobBusyError
 from overnight_producer.menu import run_menu
-from overnight_producer.options import Driving, Place, Wanted
+from overnight_producer.options import Driving, Place, Wanted, environment
+from overnight_producer.tables import make_console
 
 app = typer.Typer(
     add_completion=False,
@@ -26,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run a slow method over a data set: one result per data point, nothing lost.",
 )
-console = Console(highlight=False, soft_wrap=True)
+console = make_console()
 
 
 def _option(flag: str, text: str, *short: str) -> Any:
@@ -78,8 +79,9 @@ def start(context: typer.Context) -> None:
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         console.print(context.get_help(), markup=False)
         raise typer.Exit
-    place = _place(HOME, "", 30.0, DEFAULT_MAX_MESSAGE_BYTES)
-    raise typer.Exit(run_menu(place, input, console.print))
+    given = environment()
+    home, broker = Path(given.get("OVERNIGHT_HOME") or HOME), given.get("OVERNIGHT_BROKER", "")
+    raise typer.Exit(run_menu(_place(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print))
 
 
 @app.command()
@@ -268,9 +270,9 @@ def status(job: Job = None, json: Json = False, home: Home = HOME) -> None:
 
 
 @app.command()
-def watch(job: Job = None, home: Home = HOME) -> None:
+def watch(job: Job = None, json: Json = False, home: Home = HOME) -> None:
     """Follow a job that another process drives."""
-    raise typer.Exit(reports.watch(home, job, console))
+    raise typer.Exit(reports.watch(home, job, console, json))
 
 
 @app.command()
@@ -319,7 +321,7 @@ def doctor_command(
 ) -> None:
     """Look at this machine and the broker, and say what would hold a run up."""
     place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    raise typer.Exit(doctor.examine(place, json, console))
+    raise typer.Exit(examine(place, json, console))
 
 
 def main() -> None:

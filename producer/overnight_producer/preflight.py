@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import json
 import math
-from pathlib import Path
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from overnight_common.brokers.base import task_queue

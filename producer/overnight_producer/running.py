@@ -95,6 +95,7 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
     """Check that an earlier job may go on with today's code and data, and take over what may change."""
     spec = job.spec
     progress = job.progress()
+    so_far = f"{progress.done} of {progress.total} points done"
     if progress.state is JobState.CANCELLED:
         raise BadInputError(
             f"job {spec.id} for this was cancelled and stays so; go on with `overnight resume {spec.id}`, "
@@ -102,21 +103,20 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
         )
     if spec.data_fingerprint != wanted_spec.data_fingerprint:
         raise BadInputError(
-            f"{spec.data_uri} has changed since job {spec.id} began ({progress.done} of {progress.total} points "
-            "done); restore the old file, or begin afresh with --new"
+            f"{spec.data_uri} has changed since job {spec.id} began ({so_far}); "
+            "restore the old file, or begin afresh with --new"
         )
     if spec.stop != wanted_spec.stop:
         raise BadInputError(
-            f"job {spec.id} for this ends at point {spec.stop}, not {wanted_spec.stop}; give the same --count, "
-            "or begin afresh with --new"
+            f"job {spec.id} for this ends at point {spec.stop}, not {wanted_spec.stop}; "
+            "give the same --count, or begin afresh with --new"
         )
     fingerprint = spec.fingerprint
     if wanted_spec.fingerprint and fingerprint and fingerprint != wanted_spec.fingerprint:
         if not wanted.accept_changes:
             raise BadInputError(
-                f"the code of {spec.method} has changed since job {spec.id} began ({progress.done} of "
-                f"{progress.total} points done). Keep those results and do the rest with the new code: "
-                "--accept-changes. Begin afresh: --new."
+                f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
+                "Keep those results and do the rest with the new code: --accept-changes. Begin afresh: --new."
             )
         fingerprint = wanted_spec.fingerprint
     _set(
@@ -151,7 +151,7 @@ def _forget(job: JobFile) -> None:
 
 
 def _pin_present_code(job: JobFile) -> None:
-    """Take the method's code as it is now for the rest of the job; consumers with other code then accuse themselves."""
+    """Take the method's code as it is now for the rest of the job."""
     spec = job.spec
     _set(job, replace(spec, fingerprint=present_fingerprint(spec)))
 
@@ -160,7 +160,9 @@ def _drive(
     job: JobFile, dataset: DataSet, broker: Broker, driving: Driving, place: Place, notes: Sequence[str] = ()
 ) -> int:
     """Drive the job to some end, then write the results and say how it went."""
-    view = make_view(console_kind(as_json=driving.json), job.spec, verbose=driving.verbose)
+    view = make_view(
+        console_kind(as_json=driving.json, term=environment().get("TERM")), job.spec, verbose=driving.verbose
+    )
     view.start()
     for note in notes:
         view.say(note)
@@ -169,7 +171,11 @@ def _drive(
         ending = Ending(EndingKind.DONE)
     else:
         _record(job, JobState.RUNNING)
-        ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
+        try:
+            ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
+        except BaseException:
+            view.finish("")  # gives the terminal back before the error is told
+            raise
     return _conclude(job, ending, view)
 
 
@@ -193,21 +199,27 @@ def _conclude(job: JobFile, ending: Ending, view: View) -> int:
             return CANCELLED
         case EndingKind.PAUSED:
             _record(job, JobState.PAUSED, ending.why)
+            _say_failures(job, view)
             view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
-            failure_table(job, view.say)
             return SOME_GIVEN_UP
     _record(job, JobState.DONE)
     written = _export(job, view)
-    if progress.given_up:
-        failure_table(job, view.say)
-        view.finish(
-            f"{progress.done} of {progress.total} points done, {progress.given_up} given up{written}. "
-            f"Mend the method, then: overnight retry {spec.id}",
-            SOME_GIVEN_UP,
-        )
-        return SOME_GIVEN_UP
-    view.finish(f"{progress.done} of {progress.total} points done{written}", DONE)
-    return DONE
+    if not progress.given_up:
+        view.finish(f"{progress.done} of {progress.total} points done{written}", DONE)
+        return DONE
+    _say_failures(job, view)
+    view.finish(
+        f"{progress.done} of {progress.total} points done, {progress.given_up} given up{written}. "
+        f"Mend the method, then: overnight retry {spec.id}",
+        SOME_GIVEN_UP,
+    )
+    return SOME_GIVEN_UP
+
+
+def _say_failures(job: JobFile, view: View) -> None:
+    failure_table(job, view.say)
+    for latest in job.failures(1):
+        view.say(latest.failure.traceback or latest.failure.message)
 
 
 def _export(job: JobFile, view: View) -> str:
@@ -266,6 +278,7 @@ class _Drive:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._view.show(self._driver.snapshot())
             if self._consumer is not None:
                 await self._consumer.stop(0.0)
             await self._broker.close()
@@ -317,7 +330,7 @@ class _Drive:
             *("--slots", self._driving.slots),
             *("--name", "local"),
             *("--max-message-bytes", str(self._place.max_message_bytes)),
-            *("--log-level", "info" if self._driving.verbose else "warning"),
+            *("--log-level", "info" if self._driving.verbose else "error"),
         ]
         return LocalConsumer(arguments, environment(), self._results_so_far, self._view.say)
 

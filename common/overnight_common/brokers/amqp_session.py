@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ACK_FLUSH_SECONDS = 0.002
 ACK_GROUP_MAX = 64
+_STEPS = 4
 _PREFETCH_MAX = 65535  # AMQP counts in 16 bits
 
 
@@ -59,6 +60,10 @@ def plan_consumers(target: int, consumers: Sequence[Consumer]) -> tuple[list[Con
             room += one.limit - one.held
     if cancel or any(one.cancelling for one in consumers):
         return cancel, 0
+    # A large window is filled in a few steps: a further AMQP consumer for each ack would be dozens of them.
+    leftovers = any(one.held for one in consumers if not one.active)
+    if leftovers and room < target // _STEPS:
+        return [], 0
     return [], min(max(room, 0), _PREFETCH_MAX)
 
 
@@ -236,7 +241,7 @@ class Session:
             _own_headers(headers) if headers else {},
             properties.delivery_mode != 1,
         )
-        count = headers.get("x-delivery-count") or 0
+        count = int(headers.get("x-delivery-count") or 0)  # pika hands out its own kind of int
         try:
             self._on_delivery(Delivery(self._queue, message, count, (self, number)))
         except Exception as failure:  # noqa: BLE001 - a listener's fault must not break the link for all
@@ -284,7 +289,11 @@ class Session:
 
 def _own_headers(headers: dict[str, Any]) -> dict[str, str | int]:
     """Return what the publisher wrote; of the broker's own, only why it buried the message."""
-    own = {name: value for name, value in headers.items() if not name.startswith("x-")}
+    own = {
+        name: int(value) if isinstance(value, int) else value
+        for name, value in headers.items()
+        if not name.startswith("x-")
+    }
     if "x-first-death-reason" in headers and "reason" not in own:
         own["reason"] = f"the broker: {headers['x-first-death-reason']}"
         own["from_queue"] = headers.get("x-first-death-queue", "")
