@@ -39,7 +39,7 @@ check: $(VENV)/.dev ## Check format, style, types and who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.dev ## Put the code into its format
 	$(BIN)/ruff format .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -10,11 +11,13 @@ from overnight_common.brokers.base import DEAD_QUEUE, Broker, Delivery, Message
 if TYPE_CHECKING:
     from overnight_common.errors import PublishError
 
+_RETRY_SECONDS = 2.0  # the queue of dead letters is missing or full: that takes a person, or another process
+
 
 def bury(broker: Broker, delivery: Delivery, reason: str) -> None:
     """Publish the message to `overnight.dead` with the reason, and ack it once that is confirmed.
 
-    If that fails, the delivery is handed back: it is never dropped.
+    If that fails, the delivery is handed back after a pause: it is never dropped, and never spins.
     """
     message = Message(
         body=delivery.message.body,
@@ -33,6 +36,6 @@ def bury(broker: Broker, delivery: Delivery, reason: str) -> None:
         if error is None:
             broker.ack(delivery)
         else:
-            broker.hand_back(delivery)
+            asyncio.get_running_loop().call_later(_RETRY_SECONDS, broker.hand_back, delivery)
 
     broker.publish(DEAD_QUEUE, message, settled)

@@ -1,7 +1,8 @@
 """Import a method in a process of its own and print one line of JSON about it.
 
-`python -m overnight_common.describe NAME --source DIR` keeps user code out of the driver. Whatever that code
-prints goes to standard error, so that standard output holds the line and nothing else.
+`python -P -m overnight_common.describe NAME --source DIR` keeps user code out of the driver. Whatever that
+code prints goes to standard error, so that standard output holds the line and nothing else. Without `-P` a
+file of the user's, such as `random.py`, would take the place of Python's own before anything can be said.
 """
 
 from __future__ import annotations

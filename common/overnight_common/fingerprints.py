@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import shlex
+import warnings
 from typing import TYPE_CHECKING
 
 from overnight_common.errors import MethodUnavailableError
@@ -94,7 +95,9 @@ def _imports(file: ModuleFile) -> Iterator[str]:
     if file.path is None or file.path.suffix != ".py":
         return
     try:
-        tree = ast.parse(file.path.read_bytes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the user's code, and said where that is imported
+            tree = ast.parse(file.path.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
         return  # it cannot be imported either, which is said where that is tried
     is_package = file.path.stem == "__init__"

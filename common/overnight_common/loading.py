@@ -6,6 +6,7 @@ run the user's code and belong in a child or in `overnight_common.describe`.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import importlib.metadata
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from overnight_common.errors import BadInputError, MethodUnavailableError
 from overnight_common.facts import MethodFacts, facts_of
 from overnight_common.fingerprints import method_fingerprint
-from overnight_common.modules import find_module
+from overnight_common.modules import find_in, find_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+    from types import ModuleType
 
 ENTRY_POINTS = "overnight.methods"
 # What ships with us is known by its bare name even where the wheel is not installed.
@@ -101,17 +103,15 @@ def load_method(name: str, source: Path) -> LoadedMethod:
     """
     address = find_method(name, source)
     fingerprint = method_fingerprint(address.module, source)
-    target: Any = _import(address.module, source)
-    for part in address.attribute.split("."):
-        owner = target
-        target = getattr(owner, part, None)
-        if target is None:
-            near = difflib.get_close_matches(part, _callables_in(owner))
-            raise MethodUnavailableError(
-                f"module {address.module!r} has no {address.attribute!r}{_did_you_mean(near)}"
-            )
+    module = _import(address.module, source)
+    with _users_code(f"{name} cannot be had"):
+        target = _attribute(module, address.attribute)
     if not callable(target):
         raise MethodUnavailableError(f"{name} is a {type(target).__name__}, not a function or class")
+    if inspect.isclass(target) and not any("__call__" in vars(base) for base in target.__mro__):
+        raise MethodUnavailableError(
+            f"{name} is a class without __call__, which would be called for each batch"
+        )
     return _loaded(name, target, fingerprint)
 
 
@@ -125,7 +125,7 @@ def methods_in(module: str, source: Path) -> list[LoadedMethod]:
     fingerprint = method_fingerprint(module, source)
     found: dict[int, LoadedMethod] = {}
     for attribute, target in vars(_import(module, source)).items():
-        facts = facts_of(target)
+        facts = facts_of(target) if callable(target) else None
         if facts is not None:
             name = facts.name or f"{module}:{attribute}"
             found.setdefault(id(target), _loaded(name, target, fingerprint))
@@ -136,19 +136,45 @@ def _loaded(name: str, target: Callable[..., Any], fingerprint: str) -> LoadedMe
     return LoadedMethod(name, target, facts_of(target) or MethodFacts(), fingerprint, inspect.isclass(target))
 
 
-def _import(module: str, source: Path) -> object:
+def _import(module: str, source: Path) -> ModuleType:
     folder = str(source.absolute())
     if sys.path[:1] != [folder]:
         sys.path.insert(0, folder)
     importlib.invalidate_caches()
+    with _users_code(f"module {module!r} cannot be imported"):
+        imported = importlib.import_module(module)
+    due = find_in(source.absolute(), module)
+    came = getattr(imported, "__file__", None)
+    if due is not None and due.path is not None and came is not None and not due.path.samefile(came):
+        raise MethodUnavailableError(
+            f"module {module!r} came from {came} and not from {due.path}: another module has that name; "
+            "rename your file"
+        )
+    return imported
+
+
+def _attribute(module: ModuleType, dotted: str) -> Any:
+    target: Any = module
+    for part in dotted.split("."):
+        owner = target
+        target = getattr(owner, part, None)
+        if target is None:
+            near = difflib.get_close_matches(part, _callables_in(owner))
+            raise MethodUnavailableError(f"module {module.__name__!r} has no {dotted!r}{_did_you_mean(near)}")
+    return target
+
+
+@contextlib.contextmanager
+def _users_code(what: str) -> Iterator[None]:
+    """Turn whatever the user's code raises into MethodUnavailableError."""
     try:
-        return importlib.import_module(module)
-    except KeyboardInterrupt:
+        yield
+    except (KeyboardInterrupt, MethodUnavailableError):
         raise
     except BaseException as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         raise MethodUnavailableError(
-            f"module {module!r} cannot be imported: {_one_line(error)}", _traceback_text(error), missing
+            f"{what}: {_one_line(error)}", _traceback_text(error), missing
         ) from error
 
 
@@ -161,7 +187,7 @@ def _one_line(error: BaseException) -> str:
 def _traceback_text(error: BaseException) -> str:
     """Return the traceback from the first line of the user's own code on."""
     here = error.__traceback__
-    while here is not None and here.tb_next is not None and _is_machinery(here.tb_frame.f_code.co_filename):
+    while here is not None and _is_machinery(here.tb_frame.f_code.co_filename):
         here = here.tb_next
     return "".join(traceback.format_exception(type(error), error, here))
 

@@ -44,27 +44,27 @@ def find_module(name: str, source: Path) -> ModuleFile | None:
     top = name.partition(".")[0]
     if top in sys.builtin_module_names:
         return ModuleFile(name, None, _STANDARD_LIBRARY)
-    elsewhere = _installed_root(top)
-    return (elsewhere and find_in(elsewhere, name)) or found
+    places = (find_in(root, name) for root in _installed_roots(top))
+    return next(filter(None, places), found)
 
 
 def _files(place: Path) -> list[Path]:
     return [place.with_name(place.name + suffix) for suffix in _SUFFIXES]
 
 
-def _installed_root(top: str) -> Path | None:
+def _installed_roots(top: str) -> list[Path]:
     # Looking for a top module imports nothing, but looking for `a.b` would import `a`.
     if not top.isidentifier():
-        return None
+        return []
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        return None
+        return []
     if spec is None:
-        return None
-    folders = list(spec.submodule_search_locations or ())
-    if folders:
-        return Path(folders[0]).absolute().parent
+        return []
+    folders = spec.submodule_search_locations
+    if folders:  # several where a package without `__init__.py` is spread over folders
+        return [Path(folder).absolute().parent for folder in folders]
     if spec.has_location and spec.origin:
-        return Path(spec.origin).absolute().parent
-    return _STANDARD_LIBRARY  # a module frozen into the interpreter has its source there
+        return [Path(spec.origin).absolute().parent]
+    return [_STANDARD_LIBRARY]  # a module frozen into the interpreter has its source there

@@ -123,7 +123,7 @@ def untag(found: dict[str, Any]) -> Any:
         if key in _READERS:
             try:
                 return _READERS[key](value)
-            except (ValueError, TypeError, AttributeError) as error:
+            except (ValueError, TypeError, AttributeError, OverflowError) as error:
                 raise DecodeError(f"{key} cannot be read: {error}") from error
     if any(key[:1] == "$" for key in found):
         return {_own_key(key): value for key, value in found.items()}
@@ -190,7 +190,10 @@ def _from_base64(text: str) -> bytes:
 def _utc_text(value: datetime, place: str) -> str:
     if value.tzinfo is None or value.utcoffset() is None:
         raise EncodeError(f"{_at(place)} is a time without a time zone: say which, for example tzinfo=UTC")
-    return value.astimezone(UTC).isoformat()
+    try:
+        return value.astimezone(UTC).isoformat()
+    except OverflowError as error:
+        raise EncodeError(f"{_at(place)} is a time that UTC cannot name: {error}") from error
 
 
 def _read_time(text: str) -> datetime:

@@ -158,7 +158,7 @@ def checked(results: object, count: int) -> Points:
         raise failed(
             Cause.BAD_RESULT,
             "BadResult",
-            f"returned {what} for {count} points; return an array whose first length is {count}, or a list of {count}",
+            f"returned {what} for {count} points; due is an array whose first length is {count}, or a list",
         )
     if len(returned) != count:
         raise failed(Cause.BAD_RESULT, "BadResult", f"returned {len(returned)} results for {count} points")

@@ -52,12 +52,21 @@ class Catalogue:
         if name in self._given:
             self._load(name)
         else:
-            for given in self._given:
+            self._look_for(name)
+        return self._loaded[name]
+
+    def _look_for(self, name: str) -> None:
+        """Import what is served until something there goes by this name."""
+        failures = []
+        for given in self._given:
+            try:
                 if given not in self._loaded:
                     self._load(given)
-        if name not in self._loaded:
-            raise MethodUnavailableError(self._not_served(name))
-        return self._loaded[name]
+            except MethodUnavailableError as error:
+                failures.append(str(error))
+            if name in self._loaded:
+                return
+        raise MethodUnavailableError("; ".join([self._not_served(name), *failures]))
 
     def preload(self) -> None:
         """Import the method if there is just one; a failure is reported on the task that asks for it."""

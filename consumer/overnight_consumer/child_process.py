@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -57,7 +58,7 @@ class ChildProcess(asyncio.Protocol):
         setup: what it serves.
         environment: its environment, complete.
         listener: who hears of it.
-        write_line: where its output goes, a line at a time.
+        write: where its output goes, in whole lines that begin with the slot's number.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ChildProcess(asyncio.Protocol):
         setup: Setup,
         environment: Mapping[str, str],
         listener: ChildListener,
-        write_line: Callable[[bytes], None],
+        write: Callable[[bytes], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
@@ -73,10 +74,12 @@ class ChildProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
         self._reaped: Death | None = None
+        self._scratch = setup.scratch
         self.ready = False
         ours, theirs = socket.socketpair()
         with theirs:
-            self._start(theirs, environment, write_line)
+            self._output = Output(f"slot {setup.slot}: ".encode(), write)
+            self._start(theirs, environment)
         ours.setblocking(False)
         self._socket = ours
         self._tasks = [
@@ -84,10 +87,7 @@ class ChildProcess(asyncio.Protocol):
             self._loop.create_task(self._await_death()),
         ]
 
-    def _start(
-        self, theirs: socket.socket, environment: Mapping[str, str], write_line: Callable[[bytes], None]
-    ) -> None:
-        self._output = Output(write_line)
+    def _start(self, theirs: socket.socket, environment: Mapping[str, str]) -> None:
         try:
             self._process = subprocess.Popen(
                 [
@@ -174,6 +174,7 @@ class ChildProcess(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         tail = self._output.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
         unit = 1 if sys.platform == "darwin" else 1024
         self._reaped = Death(self._process.returncode, usage.ru_maxrss * unit, tail)
         self._listener.on_death(self._reaped)

@@ -13,7 +13,7 @@ from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_consumer.service import Service
-from overnight_consumer.settings import RawSettings, Settings, set_up_log, validated
+from overnight_consumer.settings import RawSettings, Settings, environment_commands, set_up_log, validated
 
 EXIT_BAD_INPUT = 2
 EXIT_UNREACHABLE = 3
@@ -30,12 +30,13 @@ def run(
     context: typer.Context,
     broker: Annotated[str, _option("--broker", "amqp(s):// URL; the embedded broker if not given.")] = "",
     home: Annotated[Path, _option("--home", "Folder of the embedded broker.")] = Path(".overnight"),
-    queue: Annotated[list[str], _option("--queue", "Task queue to serve; may be repeated.")] = ["default"],  # noqa: B006 - typer copies it
+    queue: Annotated[list[str], _option("--queue", "Task queue to serve; repeatable.")] = ["default"],  # noqa: B006
     methods: Annotated[
         list[str], _option("--methods", "module:function, bare name or module; repeatable.")
     ] = [],  # noqa: B006
     command: Annotated[
-        list[str], _option("--command", "Text of a command that may be run; repeatable.")
+        list[str],
+        typer.Option(help="Text of a command that may be run; repeatable. Or OVERNIGHT_COMMAND, one a line."),
     ] = [],  # noqa: B006
     per_point: Annotated[
         bool, _option("--per-point", "Call methods that do not say with one point.")
@@ -61,7 +62,7 @@ def run(
 ) -> None:
     """Take tasks from a broker, run methods on them, and answer every one.
 
-    Exit status: 0 stopped or idle, 2 bad input, 3 broker not reachable in time, 128 + n killed by a second signal.
+    Exit status: 0 stopped or idle, 2 bad input, 3 broker not reachable in time, 128 + n second signal n.
     """
     if context.invoked_subcommand is not None:
         return
@@ -70,7 +71,7 @@ def run(
         home=home,
         queues=tuple(queue),
         methods=tuple(methods),
-        commands=tuple(command),
+        commands=tuple(command) or environment_commands(),
         per_point=per_point,
         source=source,
         slots=slots,
@@ -84,11 +85,6 @@ def run(
         broker_timeout=broker_timeout,
     )
     raise typer.Exit(serve(raw))
-
-
-@app.command(name="run", hidden=True)
-def run_command() -> None:
-    """Do the same as without a command."""
 
 
 def serve(raw: RawSettings) -> int:
@@ -115,5 +111,6 @@ async def _serve(settings: Settings) -> int:
 
 
 def main() -> None:
-    """Be the console script."""
-    app()
+    """Be the console script; `overnight-consumer run ...` is the same as `overnight-consumer ...`."""
+    words = sys.argv[1:]
+    app(words[1:] if words[:1] == ["run"] else words)

@@ -1,7 +1,7 @@
 """Run a command on a task: what it is given, and where its results are looked for.
 
-The text is split as a shell would and run directly; only if it holds a character that asks for a shell
-(`| & ; < > ( ) $ * ? [ ] { } ~ #`, a backquote, a new line) or begins with `NAME=value`, `/bin/sh -c` runs it.
+The text is split as a shell would and run directly; `/bin/sh -c` runs it only if it holds a character that
+asks for a shell (`| & ; < > ( ) $ * ? [ ] { } ~ #`, a backquote, a new line) or begins with `NAME=value`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class CommandRun(NamedTuple):
 
 
 class CommandOutput(NamedTuple):
-    """Hold what a command that succeeded has left: results (None if it saved its own) and the end of its log."""
+    """Hold what a command left that succeeded: results (None if it saved its own), the end of its log."""
 
     values: Points | None
     log_tail: str
@@ -65,10 +65,10 @@ def command_line(text: str) -> list[str]:
 def run_command(run: CommandRun) -> CommandOutput:
     """Run it and return its results.
 
-    It reads `start,count` on standard input and has CONSUMER_WORKER and OVERNIGHT_START, _COUNT, _SEED, _PARAMS
-    (JSON), _INPUT (a .npy or .jsonl file) and _OUTPUT in its environment. Results are the file that it wrote at
-    OVERNIGHT_OUTPUT (also with .npy or .jsonl added), else its standard output if that has one non-empty line
-    for each point.
+    It reads `start,count` on standard input and has CONSUMER_WORKER and OVERNIGHT_START, _COUNT, _SEED,
+    _PARAMS (JSON), _INPUT (a .npy or .jsonl file) and _OUTPUT in its environment. Results are the file that
+    it wrote at OVERNIGHT_OUTPUT (also with .npy or .jsonl added), else its standard output if that has one
+    non-empty line for each point.
 
     Raises:
         TaskFailedError: it failed, or what it left is no list of results.

@@ -27,7 +27,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
         slot: number of the slot, from 1.
         threads: threads per slot, for libraries that read no environment.
         max_message_bytes: the largest reply that may be sent.
-        scratch: folder for files of commands; the parent removes what a killed child leaves there.
+        scratch: folder for files of commands; the parent removes it when the child is gone.
     """
 
     methods: tuple[str, ...]

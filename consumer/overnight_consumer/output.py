@@ -17,13 +17,18 @@ _CHUNK_BYTES = 64 * 1024
 class Output:
     """Own the two pipes of a child's standard output and standard error.
 
+    Args:
+        prefix: written before each line.
+        write: takes whole lines.
+
     Attributes:
         stdout, stderr: write ends, for the child; closed here by `started`.
     """
 
-    def __init__(self, write_line: Callable[[bytes], None]) -> None:
+    def __init__(self, prefix: bytes, write: Callable[[bytes], None]) -> None:
         self._loop = asyncio.get_running_loop()
-        self._write_line = write_line
+        self._prefix = prefix
+        self._write = write
         self._tail = bytearray()
         self._partial: dict[int, bytearray] = {}
         read_out, self.stdout = os.pipe()
@@ -60,13 +65,16 @@ class Output:
         partial = self._partial[descriptor]
         partial += chunk
         *lines, rest = partial.split(b"\n")
-        for line in lines:
-            self._write_line(bytes(line))
         if len(rest) > _LONGEST_LINE_BYTES:
-            self._write_line(bytes(rest))
+            lines.append(rest)
             rest = bytearray()
-        self._partial[descriptor] = bytearray(rest)
+        self._partial[descriptor] = rest
+        self._pass_on(lines)
         return True
+
+    def _pass_on(self, lines: list[bytearray]) -> None:
+        if lines:
+            self._write(b"".join([self._prefix + line + b"\n" for line in lines]))
 
     def _end(self, descriptor: int) -> None:
         rest = self._partial.pop(descriptor, None)
@@ -75,7 +83,7 @@ class Output:
         self._loop.remove_reader(descriptor)
         os.close(descriptor)
         if rest:
-            self._write_line(bytes(rest))
+            self._pass_on([rest])
 
     def close(self) -> str:
         """Read what is left without waiting, close the pipes, and return the tail of standard error."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -164,13 +165,13 @@ class _ChildStarter:
             slot=number,
             threads=self._threads,
             max_message_bytes=settings.max_message_bytes,
-            scratch=self._scratch,
+            scratch=tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch),
         )
         environment = {**self._environment, "CONSUMER_WORKER": str(number)}
-        prefix = f"slot {number}: ".encode()
+        return ChildProcess(setup, environment, listener, _write)
 
-        def write_line(line: bytes) -> None:
-            sys.stderr.buffer.write(prefix + line + b"\n")
-            sys.stderr.buffer.flush()
 
-        return ChildProcess(setup, environment, listener, write_line)
+def _write(lines: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError):  # nobody reads our standard error any more
+        sys.stderr.buffer.write(lines)
+        sys.stderr.buffer.flush()

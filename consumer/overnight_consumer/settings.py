@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from overnight_common.errors import BadInputError
+from overnight_common.loading import find_method, known_methods
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
+from overnight_common.modules import find_module
 from overnight_consumer.cores import available_cores
 
 DEVICES = ("auto", "cpu")
@@ -118,11 +121,9 @@ def _faults(raw: RawSettings) -> list[str]:
     faults = []
     if not raw.methods and not raw.commands:
         faults.append(
-            "Nothing to serve: give --methods module:function (or a bare name, or a module) or --command TEXT."
+            "Nothing to serve: give --methods (module:function, a bare name, or a module) or --command."
         )
-    faults += [
-        f"--methods {name!r} is empty or holds spaces." for name in raw.methods if name.split() != [name]
-    ]
+    faults += [fault for name in raw.methods if (fault := _method_fault(name, raw.source))]
     faults += ["--command is empty." for text in raw.commands if not text.strip()]
     faults += [f"--queue {name!r} is no queue name." for name in raw.queues if name.split() != [name]]
     if not raw.queues:
@@ -141,6 +142,19 @@ def _faults(raw: RawSettings) -> list[str]:
     return faults
 
 
+def _method_fault(name: str, source: Path) -> str | None:
+    """Return what is wrong with one `--methods`, as far as can be told without running the user's code."""
+    if ":" not in name and name not in known_methods():
+        if all(part.isidentifier() for part in name.split(".")) and find_module(name, source):
+            return None
+        return f"--methods {name!r} is no module in {source.absolute()}, none installed, and no known method."
+    try:
+        find_method(name, source)
+    except BadInputError as error:
+        return f"--methods: {error}"
+    return None
+
+
 def _numbers(raw: RawSettings) -> list[tuple[str, float, float]]:
     return [
         ("--idle-exit", 0.0 if raw.idle_exit is None else raw.idle_exit, 0.0),
@@ -151,6 +165,11 @@ def _numbers(raw: RawSettings) -> list[tuple[str, float, float]]:
     ]
 
 
+def environment_commands() -> tuple[str, ...]:
+    """Return the commands in OVERNIGHT_COMMAND, one a line (spaces are part of a command)."""
+    return tuple(line for line in os.environ.get("OVERNIGHT_COMMAND", "").splitlines() if line.strip())
+
+
 def inherited_environment() -> dict[str, str]:
     """Return the variables that children and commands get from us, without the broker's credentials."""
     return {name: value for name, value in os.environ.items() if name not in _SECRETS}
@@ -158,7 +177,7 @@ def inherited_environment() -> dict[str, str]:
 
 def set_up_log(settings: Settings) -> None:
     """Write the log to standard error, with UTC times."""
-    logging.Formatter.converter = __import__("time").gmtime
+    logging.Formatter.converter = time.gmtime
     logging.basicConfig(
         level=settings.log_level.upper(),
         format="%(asctime)sZ %(levelname)s %(name)s: %(message)s",

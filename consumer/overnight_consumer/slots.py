@@ -31,6 +31,7 @@ class SlotState(enum.Enum):
     STARTING = "starting"
     FREE = "free"
     BUSY = "busy"
+    ENDING = "ending"  # its child answered while we killed it for the time limit
     BACKOFF = "backoff"  # its child died while starting
     STOPPED = "stopped"
 
@@ -172,7 +173,7 @@ class Slot:
         if held is None or self.state is not SlotState.BUSY:
             return
         self.start_failures = 0
-        self.state = SlotState.FREE
+        self.state = SlotState.ENDING if self._limit_passed else SlotState.FREE
         self._listener.on_answer(self, held, answer)
 
     def child_died(self, child: ChildProcess, death: Death) -> None:

@@ -15,8 +15,9 @@ from overnight_common.messages import Cause, Failure, decode_address, decode_tas
 from overnight_consumer import answers
 from overnight_consumer.deaths import failure_of, start_failure_of
 from overnight_consumer.held import Held, Stage
+from overnight_consumer.journal import Journal, name_of
 from overnight_consumer.outbox import Outbox
-from overnight_consumer.prefetch import LONG_SECONDS, SHORT_SECONDS, moving_mean, wanted_prefetch
+from overnight_consumer.prefetch import LONG_SECONDS, moving_mean, wanted_prefetch
 from overnight_consumer.reply_queues import Verdict
 from overnight_consumer.slots import SlotState
 from overnight_consumer.watching import ReplyWatch
@@ -24,7 +25,6 @@ from overnight_consumer.watching import ReplyWatch
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.errors import PublishError
-    from overnight_common.messages import Task
     from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
     from overnight_consumer.intake import Intake
@@ -52,6 +52,7 @@ class Tasks:
         self._stopping = False
         self._mean_seconds: float | None = None
         self._answers = 0
+        self._journal = Journal()
         self.active_at = time.monotonic()
         self.outbox = Outbox(broker, self._confirmed, self._unroutable, self._too_large)
         self.watch = ReplyWatch(broker, self._reply_queue_seen)
@@ -145,9 +146,9 @@ class Tasks:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        waiting, free = self._waiting, self._free
-        while waiting and (free or self._cannot_start()):
-            held = waiting.popleft()
+        free = self._free
+        while self._waiting and (free or self._cannot_start()):
+            held = self._waiting.popleft()
             if held.stage is not Stage.WAITING:
                 continue
             reply_to = held.task.reply_to
@@ -167,28 +168,18 @@ class Tasks:
         if slot.state is not SlotState.FREE:  # its child has died meanwhile; it reports when it is free again
             self._waiting.appendleft(held)
             return
-        if log.isEnabledFor(self._level):
-            log.log(self._level, "slot %d starts %s", slot.number, _name(held.task))
+        self._journal.started(slot.number, held.task)
         slot.run(held)
 
     def _cannot_start(self) -> bool:
         return self._start_death is not None and all(slot.start_failures for slot in self._slots)
-
-    @property
-    def _level(self) -> int:
-        """Log each task, unless they are so short that the log would cost more than they do."""
-        short = self._mean_seconds is None or self._mean_seconds < SHORT_SECONDS
-        return logging.DEBUG if short else logging.INFO
 
     # From the slots
 
     def on_answer(self, slot: Slot, held: Held, answer: Answer) -> None:
         """Pass an answer on to the job."""
         self._ended(time.monotonic() - held.dispatched_at)
-        if answer.kind == "failed" or log.isEnabledFor(self._level):
-            level = self._level if answer.kind == "done" else logging.WARNING
-            how = "finished" if answer.kind == "done" else f"failed ({answer.cause}: {answer.note})"
-            log.log(level, "slot %d %s %s after %.3f s", slot.number, how, _name(held.task), answer.seconds)
+        self._journal.answered(slot.number, held.task, answer)
         accusing = answer.cause in _ACCUSING
         if not accusing:
             self._free.append(slot)
@@ -210,7 +201,7 @@ class Tasks:
         """Say why the child died."""
         self._ended(death.seconds)
         failure = failure_of(death)
-        log.warning("slot %d failed %s: %s", slot.number, _name(held.task), failure.message)
+        log.warning("slot %d failed %s: %s", slot.number, name_of(held.task), failure.message)
         if held.stage is Stage.RUNNING:
             self._reply(held, failure, seconds=death.seconds, peak_rss_bytes=death.peak_rss_bytes)
 
@@ -225,6 +216,7 @@ class Tasks:
     def _ended(self, seconds: float) -> None:
         self._mean_seconds = moving_mean(self._mean_seconds, seconds)
         self._answers += 1
+        self._journal.pace(self._mean_seconds)
         if self._answers % 16 == 0:
             self._set_prefetch()
 
@@ -322,7 +314,7 @@ class Tasks:
         if held.stage is Stage.WAITING:
             self._give_up_on(held, reason)
         elif held.stage is Stage.ANSWERED and held.reply is not None:
-            log.warning("the reply to %s goes to the dead letters: %s", _name(held.task), reason)
+            log.warning("the reply to %s goes to the dead letters: %s", name_of(held.task), reason)
             headers = {"reason": reason, "from_queue": held.task.reply_to, "original_type": "reply"}
             letter = Message(held.reply.body, "dead", held.reply.message_id, headers)
             self._broker.publish(DEAD_QUEUE, letter, partial(self._buried, held))
@@ -397,7 +389,3 @@ class Tasks:
         """Give back what has not started and whatever still comes."""
         self._stopping = True
         self.hand_back_waiting()
-
-
-def _name(task: Task) -> str:
-    return f"{task.method} [{task.start}, {task.stop}) of job {task.job}, attempt {task.attempt}"

@@ -6,7 +6,6 @@ import importlib
 import resource
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,8 @@ from overnight_consumer.frames import Answer, FromChild, Progress, Setup, Starte
 from overnight_consumer.points import PointSource
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overnight_common.loading import LoadedMethod
 
 
@@ -110,7 +111,7 @@ class Worker:
             run.result = encode_values(output.values, task.stop - task.start)
 
     def _caller(self, task: Task) -> tuple[Caller, str]:
-        """Return what calls the method with the task's parameters, and its fingerprint; kept for the next task."""
+        """Return what calls the method with these parameters, and its fingerprint; kept for the next task."""
         per_point = task.per_point or self._setup.per_point
         key = (task.method, msgspec.msgpack.encode(task.params), per_point)
         known = self._callers.get(key)

@@ -20,7 +20,7 @@ TIMEOUT_SECONDS = 300.0
 
 def describe(method: str, source: Path) -> dict[str, Any]:
     """Return what `overnight_common.describe` says of a method: `ok` and its facts, or the error."""
-    command = [sys.executable, "-m", "overnight_common.describe", method, "--source", str(source)]
+    command = [sys.executable, "-P", "-m", "overnight_common.describe", method, "--source", str(source)]
     try:
         done = subprocess.run(
             command,

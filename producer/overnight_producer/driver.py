@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Depth, Message, reply_queue
 from overnight_common.dead_letters import bury
 from overnight_common.errors import DecodeError, OvernightError, PublishError
-from overnight_common.messages import decode_reply
+from overnight_common.messages import Encoded, decode_reply
+from overnight_common.values import count_values
 from overnight_producer.batching import Pace, measured, next_points
 from overnight_producer.ranges import Policy, Range, outside, published, recalled
 from overnight_producer.rates import Rates
@@ -301,6 +302,9 @@ class Driver:
         if reply.job != spec.id or outside(reply, spec.start, spec.stop):
             bury(self._broker, delivery, f"a reply for [{reply.start}, {reply.stop}) of job {reply.job}")
             return
+        if reply.result is not None and not _fits(reply.result, reply.stop - reply.start):
+            bury(self._broker, delivery, f"a reply with other than {reply.stop - reply.start} results")
+            return
         acks.append(delivery)
         if reply.start == reply.stop:
             self._silences.probe_back(reply.attempt, now)
@@ -439,3 +443,10 @@ class Driver:
             and succeeded < SUCCESS_SHARE_TO_GO_ON * (given_up + succeeded)
         ):
             self.end(Ending(EndingKind.PAUSED, f"{given_up} points were given up and {succeeded} succeeded"))
+
+
+def _fits(result: Encoded, points: int) -> bool:
+    try:
+        return count_values(result) == points
+    except DecodeError:
+        return False

@@ -21,6 +21,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _CHUNK_BYTES = 1 << 20
 _NUMBERS = "biufcmM"
+# What a row without a result holds, by kind of dtype; zero where the kind has nothing for it.
+_NOTHING: dict[str, Any] = {"f": np.nan, "c": complex(np.nan, np.nan), "m": "NaT", "M": "NaT"}
 
 
 def row_type(value: object) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
@@ -85,8 +87,8 @@ class ArrayRows:
         assert self._type is not None
         dtype, shape = self._type
         row = np.zeros(shape, dtype)
-        if dtype.kind in "fcmM":
-            row[...] = np.nan if dtype.kind in "fc" else np.array("NaT", dtype)
+        if dtype.kind in _NOTHING:
+            row[...] = _NOTHING[dtype.kind]
         at_once = max(1, min(count, _CHUNK_BYTES // max(row.nbytes, 1)))
         block = row.tobytes() * at_once
         for done in range(0, count, at_once):
@@ -117,7 +119,7 @@ def write_mask(file: IO[bytes], done: Array) -> None:
 
 
 class ZippedRows(ArrayRows):
-    """Write the rows as `results` of an .npz, beside `done` (the mask) and `index` (the point of each row)."""
+    """Write the rows as `results` of an .npz, beside `done` (the mask) and `index` (each its point)."""
 
     def __init__(
         self, file: IO[bytes], start: int, points: int, on_misfit: Callable[[int, Any], None]

@@ -25,7 +25,7 @@ ROWS_AT_THE_END = 20
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Hold neighbouring points that were given up for one reason; `last` is the last failure of one of them."""
+    """Hold neighbouring points that were given up for one reason; `last` is the latest failure of one."""
 
     start: int
     stop: int
@@ -73,7 +73,8 @@ def failures(home: Path, prefix: str | None, *, as_json: bool, full: bool, conso
     if not lost:
         print_line(console, f"No point of job {spec.id} was given up.")
     else:
-        _print_losses(console, lost)
+        print_line(console, _heading(lost), style="bold red")
+        print_table(console, _table(lost))
     if causes:
         counts = ", ".join(f"{count(n)} {cause}" for cause, n in causes.most_common())
         print_line(console, f"Failed attempts by cause, those made good later included: {counts}.")
@@ -86,25 +87,27 @@ def failures(home: Path, prefix: str | None, *, as_json: bool, full: bool, conso
         print_line(console, f"Once the reason is gone: `overnight retry {spec.id}`.")
 
 
-def print_failure_table(job: JobFile, console: Console, rows: int = ROWS_AT_THE_END) -> None:
-    """Print what a run has given up, at most `rows` rows, for its end; nothing if nothing was."""
+def closing_lines(job: JobFile, width: int | None, rows: int = ROWS_AT_THE_END) -> list[str]:
+    """Return what a run has given up, at most `rows` rows, for its end; nothing if nothing was.
+
+    No line is wider than `width` cells, if one is given.
+    """
     lost = losses(job)
     if not lost:
-        return
-    job_id = job.spec.id
-    _print_losses(console, lost[:rows], points=sum(loss.stop - loss.start for loss in lost))
+        return []
+    lines = [_heading(lost), *(line.plain for line in _table(lost[:rows]).lines(width))]
     more = len(lost) - rows
     if more > 0:
-        print_line(console, f"and {counted(more, 'more row')}: `overnight failures {job_id}`")
-    print_line(
-        console, f"Tracebacks: `overnight failures {job_id} --full`; again: `overnight retry {job_id}`"
-    )
+        lines.append(f"and {counted(more, 'more row')}")
+    return [*lines, f"Tracebacks: overnight failures {job.spec.id} --full"]
 
 
-def _print_losses(console: Console, lost: list[Loss], points: int | None = None) -> None:
-    points = sum(loss.stop - loss.start for loss in lost) if points is None else points
-    were = "was" if points == 1 else "were"
-    print_line(console, f"{counted(points, 'point')} {were} given up:", style="bold red")
+def _heading(lost: list[Loss]) -> str:
+    points = sum(loss.stop - loss.start for loss in lost)
+    return f"{counted(points, 'point')} {'was' if points == 1 else 'were'} given up:"
+
+
+def _table(lost: list[Loss]) -> Table:
     table = Table(
         ["points", "cause", "error", "attempts", "consumer"],
         right=["attempts"],
@@ -114,7 +117,7 @@ def _print_losses(console: Console, lost: list[Loss], points: int | None = None)
     for loss in lost:
         consumer = one_line(loss.last.consumer, 40) if loss.last else ""
         table.add(points_of(loss.start, loss.stop), loss.cause, loss.error, count(loss.attempts), consumer)
-    print_table(console, table)
+    return table
 
 
 def _print_full(console: Console, loss: Loss) -> None:

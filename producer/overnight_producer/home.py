@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.errors import BadInputError, DecodeError
@@ -38,9 +39,10 @@ def find_job(
     command: str | None = None,
 ) -> Path | None:
     """Return the newest job for this work, or None; fingerprints are for the caller to compare."""
-    wanted = (method, command, data_uri, params, seed, start)
+    wanted = (method, command, data_uri, _text_of(params), seed, start)
     for path, spec in reversed(all_jobs(home)):
-        if (spec.method, spec.command, spec.data_uri, spec.params, spec.seed, spec.start) == wanted:
+        found = (spec.method, spec.command, spec.data_uri, _text_of(spec.params), spec.seed, spec.start)
+        if found == wanted:
             return path
     return None
 
@@ -57,13 +59,19 @@ def resolve(home: Path, prefix: str | None) -> Path:
     if prefix is None:
         return jobs[-1][0]
     matching = [(path, spec) for path, spec in jobs if spec.id.startswith(prefix)]
-    if len(matching) == 1:
-        return matching[0][0]
+    exact = [(path, spec) for path, spec in matching if spec.id == prefix]
+    if len(exact or matching) == 1:
+        return (exact or matching)[0][0]
     if not matching:
         known = ", ".join(spec.id for _, spec in jobs[-5:])
         raise BadInputError(f"no job in {home.absolute()} begins with {prefix!r}; the latest are {known}")
     several = ", ".join(spec.id for _, spec in matching)
     raise BadInputError(f"{prefix!r} fits more than one job: {several}; give more of its letters")
+
+
+def _text_of(params: dict[str, Any]) -> str:
+    # As text, since a NaN does not equal itself and a tuple comes back as a list.
+    return json.dumps(params, sort_keys=True)
 
 
 def _scan(home: Path) -> list[tuple[Path, JobSpec | str]]:

@@ -40,7 +40,7 @@ class LocalConsumer:
         on_line: Callable[[str], None],
     ) -> None:
         """Prepare; `results_so_far` tells whether a death was fruitless, `on_line` gets its log lines."""
-        self._command = [sys.executable, "-m", "overnight_consumer", *arguments]
+        self._command = [sys.executable, "-P", "-m", "overnight_consumer", *arguments]
         self._environment = dict(environment)
         self._results_so_far = results_so_far
         self._on_line = on_line

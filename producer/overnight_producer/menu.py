@@ -1,166 +1,77 @@
-"""Ask what to run, for `overnight` alone on a terminal; what is wrong is asked for again."""
+"""Be the menu of `overnight` alone on a terminal: ask, look at the answers as they come, run what was chosen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from overnight_producer.standing import data_name
-from overnight_producer.wording import one_line, percent
+from overnight_common.datasets import open_dataset
+from overnight_common.errors import BadInputError
+from overnight_producer import running
+from overnight_producer.describing import describe
+from overnight_producer.home import resolve
+from overnight_producer.options import Driving, Wanted
+from overnight_producer.questions import MenuLeft, ask_what_to_run
+from overnight_producer.records import JobState
+from overnight_producer.status_report import JobStanding, standings
 
 if TYPE_CHECKING:
-    from overnight_producer.status_report import JobStanding
-
-Ask = Callable[[str], str]
-Say = Callable[[str], None]
-Check = Callable[[str], str | None]
-Auto = Literal["auto"]
+    from overnight_producer.options import Place
+    from overnight_producer.questions import Ask, MenuChoice, Say
 
 
-@dataclass(frozen=True, slots=True)
-class MenuChoice:
-    """Hold what is to be run: `resume` names an earlier job, or the rest describes a new one.
-
-    Either `method` or `command` is None.
-    """
-
-    resume: str | None = None
-    method: str | None = None
-    command: str | None = None
-    data: str = ""
-    start: int = 0
-    batch: int | Auto = "auto"
-    slots: int | Auto = "auto"
-
-
-class MenuLeft(Exception):  # noqa: N818 - no error: the person went away
-    """Say that the person ended the questions with Ctrl-C or Ctrl-D: exit status 130."""
-
-
-def menu(
-    ask: Ask,
-    say: Say,
-    unfinished: JobStanding | None = None,
-    check_method: Check | None = None,
-    check_data: Check | None = None,
-) -> MenuChoice | None:
-    """Return what the person wants to run, or None to exit.
-
-    Args:
-        ask: shows a prompt and returns the answer; may raise EOFError or KeyboardInterrupt.
-        say: shows a line.
-        unfinished: the latest job that is not finished and not driven, if any.
-        check_method: returns why a method cannot be used, or None if it can.
-        check_data: the same for a data set.
+def run_menu(place: Place, ask: Ask, say: Say) -> int:
+    """Ask what to run and run it; return the exit status: 0 if nothing was wanted, 130 if the person left.
 
     Raises:
-        MenuLeft: the person left.
+        OvernightError: what was chosen cannot be run.
     """
     try:
-        return _choose(ask, say, unfinished, check_method, check_data)
-    except (EOFError, KeyboardInterrupt):
-        raise MenuLeft from None
+        choice = ask_what_to_run(ask, say, _latest_unfinished(place.home), _method, _data, _start)
+    except MenuLeft:
+        say("")
+        return running.INTERRUPTED
+    return 0 if choice is None else _run(choice, place)
 
 
-def _choose(
-    ask: Ask, say: Say, unfinished: JobStanding | None, check_method: Check | None, check_data: Check | None
-) -> MenuChoice | None:
-    say("Overnight: one result for each data point.")
-    say("  1  start a job")
-    if unfinished is not None:
-        say(f"  2  resume {_described(unfinished)}")
-    leave = "3" if unfinished is not None else "2"
-    say(f"  {leave}  exit")
-    while True:
-        answer = ask("Your choice: ").strip().lower()
-        if answer in ("1", "start"):
-            return _new_job(ask, say, check_method, check_data)
-        if unfinished is not None and answer in ("2", "resume"):
-            return MenuChoice(resume=unfinished.spec.id)
-        if answer in (leave, "exit", "quit", "q"):
-            return None
-        say(f"{_shown(answer)} is none of the choices: type a number from 1 to {leave}.")
-
-
-def _new_job(ask: Ask, say: Say, check_method: Check | None, check_data: Check | None) -> MenuChoice:
-    method = command = None
-    while method is None and command is None:
-        answer = _text(ask, say, "Method (a name, module:function, or ! and a command): ", "a method")
-        if answer.startswith("!"):
-            command = answer[1:].strip() or None
-            if command is None:
-                say("A command is needed after the !, for example !python job.py")
-        elif not _refused(answer, check_method, say):
-            method = answer
-    data = _text(ask, say, "Data set (a file, range:N or glob:PATTERN): ", "a data set", check_data)
-    return MenuChoice(
-        method=method,
-        command=command,
-        data=data,
-        start=_number(ask, say, "Start index", default=0, least=0),
-        batch=_number_or_auto(ask, say, "Batch size, in points"),
-        slots=_number_or_auto(ask, say, "Number of workers"),
+def _run(choice: MenuChoice, place: Place) -> int:
+    if choice.resume is not None:
+        return running.resume(resolve(place.home, choice.resume), Driving(), place, accept_changes=False)
+    wanted = Wanted(
+        method=choice.method,
+        command=choice.command,
+        data=choice.data,
+        start=choice.start,
+        batch=str(choice.batch),
     )
+    return running.run(wanted, Driving(slots=str(choice.slots)), place)
 
 
-def _text(ask: Ask, say: Say, prompt: str, what: str, check: Check | None = None) -> str:
-    while True:
-        answer = ask(prompt).strip()
-        if not answer:
-            say(f"{what[0].upper()}{what[1:]} is needed; Ctrl-C leaves.")
-        elif not _refused(answer, check, say):
-            return answer
+def _latest_unfinished(home: Path) -> JobStanding | None:
+    open_states = (JobState.RUNNING, JobState.PAUSED)
+    found = [job for job in standings(home) if job.progress.state in open_states and job.driver_pid is None]
+    return found[-1] if found else None
 
 
-def _number(ask: Ask, say: Say, name: str, default: int, least: int) -> int:
-    while True:
-        answer = ask(f"{name} [{default}]: ").strip()
-        if not answer:
-            return default
-        number = whole_number(answer)
-        if number is not None and number >= least:
-            return number
-        say(_why_wrong(answer, number, least, ""))
-
-
-def _number_or_auto(ask: Ask, say: Say, name: str) -> int | Auto:
-    while True:
-        answer = ask(f"{name} (a number or auto) [auto]: ").strip()
-        if answer.lower() in ("", "auto"):
-            return "auto"
-        number = whole_number(answer)
-        if number is not None and number >= 1:
-            return number
-        say(_why_wrong(answer, number, 1, ", or auto"))
-
-
-def whole_number(text: str) -> int | None:
-    """Return the whole number in plain digits, or None; `1_000`, `1e3` and huge ones are none."""
-    digits = text[1:] if text[:1] in ("-", "+") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+def _method(name: str) -> str | None:
+    facts = describe(name, Path.cwd())
+    if facts["ok"]:
         return None
-    return int(text)
+    return f"Method {name} cannot be used: {facts.get('error', 'no reason was given')}"
 
 
-def _why_wrong(answer: str, number: int | None, least: int, also: str) -> str:
-    if number is None:
-        return f"{_shown(answer)} is no whole number: type digits{also}."
-    return f"{number} is too small: type {least} or more{also}."
+def _data(uri: str) -> str | None:
+    try:
+        with contextlib.closing(open_dataset(uri)):
+            return None
+    except BadInputError as error:
+        return str(error)
 
 
-def _refused(answer: str, check: Check | None, say: Say) -> bool:
-    why = check(answer) if check is not None else None
-    if why is not None:
-        say(why)
-    return why is not None
-
-
-def _described(job: JobStanding) -> str:
-    name = one_line(job.spec.command or job.spec.method, 40)
-    done = percent(job.progress.done, job.progress.total)
-    return f"{name} over {one_line(data_name(job.spec), 40)}, {done} done (job {job.spec.id})"
-
-
-def _shown(answer: str) -> str:
-    return f"'{one_line(answer, 40)}'" if answer else "Nothing"
+def _start(uri: str, start: int) -> str | None:
+    with contextlib.closing(open_dataset(uri)) as dataset:
+        points = len(dataset)
+    if start < points:
+        return None
+    return f"Start index {start} lies beyond the last point: type a number from 0 to {max(points - 1, 0)}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
@@ -14,7 +15,6 @@ from overnight_producer.wording import count, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -44,6 +44,12 @@ def known_queues(home: Path, names: Iterable[str] = ("default",)) -> list[str]:
             tasks.add(task_queue(job.spec.queue))
             replies.append(reply_queue(job.spec.id, job.spec.epoch))
     return [*sorted(tasks), *replies, DEAD_QUEUE]
+
+
+def has_begun(broker: Broker) -> bool:
+    """Tell whether there is something to open: False for an embedded broker whose file was not made yet."""
+    kind, _, path = broker.address.partition(":")
+    return kind != "embedded" or Path(path).exists()
 
 
 async def queues(broker: Broker, names: Iterable[str]) -> list[QueueRow]:

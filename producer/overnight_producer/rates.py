@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 
 from overnight_common.messages import Reply
+from overnight_producer.window import SlotsSeen
 
 RATE_SECONDS = 30.0
-SEEN_SECONDS = 90.0
 
 
 class Rates:
@@ -17,7 +17,7 @@ class Rates:
         """Begin to measure at `now`."""
         self._began = now
         self._buckets: deque[list[float]] = deque()  # [second, points, tasks, busy seconds]
-        self._slots: dict[tuple[str, int], float] = {}
+        self._slots = SlotsSeen()
         self._running: dict[tuple[int, int], tuple[str, int, float]] = {}
         self.last_done = now
 
@@ -31,7 +31,7 @@ class Rates:
         self._count(reply, 0, now)
 
     def _count(self, reply: Reply, points: int, now: float) -> None:
-        self._seen(reply, now)
+        self._slots.note(reply.consumer, reply.slot, now)
         second = float(int(now))
         if not self._buckets or self._buckets[-1][0] != second:
             self._buckets.append([second, 0.0, 0.0, 0.0])
@@ -46,12 +46,8 @@ class Rates:
     def running(self, reply: Reply, now: float) -> None:
         """Note a task that is said to run."""
         self.last_done = now
-        self._seen(reply, now)
+        self._slots.note(reply.consumer, reply.slot, now)
         self._running[(reply.start, reply.stop)] = (reply.consumer, reply.slot, now - reply.seconds)
-
-    def _seen(self, reply: Reply, now: float) -> None:
-        if reply.slot > 0:
-            self._slots[(reply.consumer, reply.slot)] = now
 
     def _per_second(self, column: int, now: float) -> float:
         if not self._buckets:
@@ -75,7 +71,7 @@ class Rates:
 
     def slots_seen(self, now: float) -> int:
         """Return how many slots said something in the last 90 s."""
-        return sum(1 for seen in self._slots.values() if seen > now - SEEN_SECONDS)
+        return self._slots.count(now)
 
     def longest_running(self, now: float) -> list[tuple[int, int, str, int, float]]:
         """Return (start, stop, consumer, slot, seconds) of tasks that are said to run, the longest first."""

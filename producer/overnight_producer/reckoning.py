@@ -140,8 +140,7 @@ class Reckoning:
             self._silences.forget(range_.start)
         delay_seconds = decision.delay_seconds if isinstance(decision, Again) else 0.0
         successors = apply(range_, decision, time.time(), failure.cause if failure else None)
-        tx.replace(range_, successors)
-        for successor in successors:
+        for successor in tx.replace(range_, successors):
             if successor.state is RangeState.GIVEN_UP:
                 self.given_up += successor.points
             else:

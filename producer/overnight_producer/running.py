@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from overnight_common.brokers.base import task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.datasets import check_unchanged, open_dataset
@@ -18,6 +20,7 @@ from overnight_common.errors import BadInputError, DataChangedError
 from overnight_producer.describing import present_fingerprint
 from overnight_producer.driver import Driver, DriverSettings, Ending, EndingKind
 from overnight_producer.export import check_first_result, export
+from overnight_producer.failure_report import print_failure_table
 from overnight_producer.home import find_job, job_path
 from overnight_producer.jobfile import JobFile
 from overnight_producer.local_consumer import ConsumerGoneError, LocalConsumer
@@ -25,7 +28,6 @@ from overnight_producer.options import environment
 from overnight_producer.preflight import check
 from overnight_producer.ranges import Policy
 from overnight_producer.records import JobState
-from overnight_producer.reports import failure_table
 from overnight_producer.view import console_kind, make_view
 
 if TYPE_CHECKING:
@@ -160,7 +162,9 @@ def _drive(
     job: JobFile, dataset: DataSet, broker: Broker, driving: Driving, place: Place, notes: Sequence[str] = ()
 ) -> int:
     """Drive the job to some end, then write the results and say how it went."""
-    view = make_view(console_kind(as_json=driving.json), job.spec, verbose=driving.verbose)
+    view = make_view(
+        console_kind(as_json=driving.json, term=environment().get("TERM")), job.spec, verbose=driving.verbose
+    )
     view.start()
     for note in notes:
         view.say(note)
@@ -170,7 +174,7 @@ def _drive(
     else:
         _record(job, JobState.RUNNING)
         ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
-    return _conclude(job, ending, view)
+    return _conclude(job, ending, view, driving)
 
 
 def _record(job: JobFile, state: JobState, why: str = "") -> None:
@@ -178,7 +182,7 @@ def _record(job: JobFile, state: JobState, why: str = "") -> None:
         tx.set_state(state, why)
 
 
-def _conclude(job: JobFile, ending: Ending, view: View) -> int:
+def _conclude(job: JobFile, ending: Ending, view: View, driving: Driving) -> int:
     """Write down how driving ended, export, and return the exit status."""
     spec, progress = job.spec, job.progress()
     so_far = f"{progress.done} of {progress.total} points are done and kept"
@@ -194,20 +198,29 @@ def _conclude(job: JobFile, ending: Ending, view: View) -> int:
         case EndingKind.PAUSED:
             _record(job, JobState.PAUSED, ending.why)
             view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
-            failure_table(job, view.say)
+            _tell_failures(job, driving)
             return SOME_GIVEN_UP
     _record(job, JobState.DONE)
     written = _export(job, view)
     if progress.given_up:
-        failure_table(job, view.say)
         view.finish(
-            f"{progress.done} of {progress.total} points done, {progress.given_up} given up{written}. "
-            f"Mend the method, then: overnight retry {spec.id}",
+            f"{progress.done} of {progress.total} points done, {progress.given_up} given up{written}",
             SOME_GIVEN_UP,
         )
+        _tell_failures(job, driving)
         return SOME_GIVEN_UP
     view.finish(f"{progress.done} of {progress.total} points done{written}", DONE)
     return DONE
+
+
+def _tell_failures(job: JobFile, driving: Driving) -> None:
+    """Print what was given up, or the latest failure of a job that paused before."""
+    if driving.json:
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    print_failure_table(job, console)
+    if last := job.failures(1):
+        console.print(last[0].failure.traceback or last[0].failure.message, markup=False)
 
 
 def _export(job: JobFile, view: View) -> str:

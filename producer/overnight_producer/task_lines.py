@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from overnight_common.messages import Cause
 from overnight_producer.ranges import Again, Decision, Drop, GiveUp, Split
 from overnight_producer.wording import counted, duration, one_line, points_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from overnight_common.messages import Reply
+    from overnight_common.messages import Failure, Reply
 
 LINES_PER_SECOND = 4
+LONGEST_MESSAGE = 200
+SHORTEST_MESSAGE = 24
 
 
 class TaskLines:
@@ -69,23 +72,29 @@ class TaskLines:
             self._left_out(failed, finished)
 
 
-def line_of(reply: Reply, decision: Decision) -> str:
+def line_of(reply: Reply, decision: Decision, width: int | None = None) -> str:
     """Return what became of a task in one sentence.
 
     For example `slot 2 finished [7, 14) in 0.8 s`, or
-    `slot 1 failed [0, 7): ValueError: no (attempt 1), again in 0.2 s`.
+    `slot 1 failed [0, 7): ValueError: no (attempt 1), again in 0.2 s`. If it is wider than `width`, the
+    message gives way, but not beyond recognition.
     """
     where = f"slot {reply.slot}" if reply.slot else f"consumer {one_line(reply.consumer, 60)}"
     points = points_of(reply.start, reply.stop)
     if reply.failure is None:
         late = ", but its points had results" if isinstance(decision, Drop) else ""
         return f"{where} finished {points} in {duration(reply.seconds)}{late}"
-    failure = reply.failure
-    message = one_line(failure.message, 160)
-    what = ": ".join(part for part in (one_line(failure.type, 60), message) if part)
-    if failure.cause.value != "exception":
-        what = f"{failure.cause.value}: {what}" if what else failure.cause.value
-    return f"{where} failed {points}: {what} (attempt {reply.attempt}), {consequence(decision)}"
+    head = f"{where} failed {points}: "
+    tail = f" (attempt {reply.attempt}), {consequence(decision)}"
+    limit = LONGEST_MESSAGE if width is None else max(width - len(head) - len(tail), SHORTEST_MESSAGE)
+    return head + one_line(_what_failed(reply.failure), limit) + tail
+
+
+def _what_failed(failure: Failure) -> str:
+    what = ": ".join(part for part in (failure.type, failure.message) if part)
+    if failure.cause is Cause.EXCEPTION and what:
+        return what
+    return f"{failure.cause.value}: {what}" if what else failure.cause.value
 
 
 def consequence(decision: Decision) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -66,13 +66,17 @@ class Transaction:
         self._given_up -= self._is_given_up(range_)
         self._execute("DELETE FROM ranges WHERE start = ? AND stop = ?", (range_.start, range_.stop))
 
-    def replace(self, old: Range, new: Iterable[Range]) -> None:
-        """Put `new` in the place of `old` (see `ranges.apply`)."""
-        kept = list(new)
-        if [(each.start, each.stop) for each in kept] != [(old.start, old.stop)]:
-            self.remove(old)
+    def replace(self, old: Range, new: Sequence[Range]) -> list[Range]:
+        """Put `new` (see `ranges.apply`) in the place of `old`; return those of them not yet done."""
+        if [(each.start, each.stop) for each in new] == [(old.start, old.stop)]:
+            self.put(new[0])
+            return list(new)
+        self.remove(old)
+        # A half may be complete already, from a result that covers only a part of its parent.
+        kept = [each for each in new if self.gaps(each.start, each.stop)]
         for each in kept:
             self.put(each)
+        return kept
 
     def give_up(self, range_: Range) -> None:
         """Mark a range as given up."""
@@ -139,13 +143,16 @@ class Transaction:
             )
             filled += last - first
         if filled:
-            self._points_done += filled
-            self._tasks_done += 1
-            self._seconds += seconds
-            self._finished_at.append(finished_at)
-            tasks, points, seen = self._seen.get(consumer, (0, 0, 0.0))
-            self._seen[consumer] = (tasks + 1, points + filled, max(seen, finished_at))
+            self._sum_up(filled, seconds, consumer, finished_at)
         return filled
+
+    def _sum_up(self, filled: int, seconds: float, consumer: str, finished_at: float) -> None:
+        self._points_done += filled
+        self._tasks_done += 1
+        self._seconds += seconds
+        self._finished_at.append(finished_at)
+        tasks, points, seen = self._seen.get(consumer, (0, 0, 0.0))
+        self._seen[consumer] = (tasks + 1, points + filled, max(seen, finished_at))
 
     def gaps(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return the parts of `[start, stop)` that have no result, in order."""

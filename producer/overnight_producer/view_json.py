@@ -67,6 +67,7 @@ class JsonView:
 
     def say(self, text: str) -> None:
         """Print the text as a `message`."""
+        self._tasks.flush()
         self._print("message", text=text)
 
     def task(self, reply: Reply, decision: Decision) -> None:

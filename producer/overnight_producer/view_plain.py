@@ -68,6 +68,7 @@ class PlainView:
 
     def say(self, text: str) -> None:
         """Print the text."""
+        self._tasks.flush()
         self._outlet.line(text)
 
     def task(self, reply: Reply, decision: Decision) -> None:
@@ -95,7 +96,7 @@ class PlainView:
         self._told = {k: t for k, t in self._told.items() if k in kinds or now - t < LINE_SECONDS}
 
     def _say_task(self, reply: Reply, decision: Decision) -> None:
-        self.say(line_of(reply, decision))
+        self._outlet.line(line_of(reply, decision))
 
     def _say_left_out(self, failed: int, finished: int) -> None:
-        self.say(left_out_line(failed, finished))
+        self._outlet.line(left_out_line(failed, finished))

@@ -78,6 +78,7 @@ class TerminalView:
 
     def say(self, text: str) -> None:
         """Print the text above the figures."""
+        self._tasks.flush()
         self._console.print(Text(text), soft_wrap=True)
 
     def task(self, reply: Reply, decision: Decision) -> None:
@@ -140,7 +141,7 @@ class TerminalView:
 
     def _say_task(self, reply: Reply, decision: Decision) -> None:
         style = "red" if reply.kind == "failed" else "bright_black"
-        self._console.print(Text(line_of(reply, decision), style=style), soft_wrap=True)
+        self._console.print(Text(line_of(reply, decision, self._console.width), style=style), soft_wrap=True)
 
     def _say_left_out(self, failed: int, finished: int) -> None:
         self._console.print(Text(left_out_line(failed, finished), style="bright_black"), soft_wrap=True)

@@ -26,7 +26,7 @@ def duration(seconds: float) -> str:
         return "for ever"
     seconds = max(seconds, 0.0)
     if seconds < 9.95:
-        return f"{seconds:.2g} s" if seconds >= 0.0995 else f"{seconds * 1000:.0f} ms"
+        return f"{seconds:.2g} s" if seconds >= 0.0995 else f"{seconds * 1000:.2g} ms"
     whole = round(seconds)
     for unit, size, small, small_size in (
         ("d", 86_400, "h", 3600),

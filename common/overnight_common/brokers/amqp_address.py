@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from overnight_common.addresses import redact
 from overnight_common.errors import BadInputError
 
 _FORM = "it must look like amqp://user:password@host:5672/vhost (amqps:// for TLS)"
@@ -34,18 +35,8 @@ class Address:
             port = parts.port or _DEFAULT_PORTS[parts.scheme]
             self.sets_heartbeat = "heartbeat" in parse_qs(parts.query, strict_parsing=bool(parts.query))
         except ValueError:
-            raise BadInputError(f"broker URL {without_password(url)}: {_FORM}") from None
+            raise BadInputError(f"broker URL {redact(url)}: {_FORM}") from None
         self.vhost = unquote(parts.path[1:]) or "/"
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         tail = "" if self.vhost == "/" else "/" + self.vhost
         self.text = f"{parts.scheme}://{unquote(parts.username or 'guest')}@{host}:{port}{tail}"
-
-
-def without_password(url: str) -> str:
-    """Return a URL, however broken, with nothing of its password."""
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return "(no URL)"
-    login, at, place = rest.rpartition("@")
-    user = login.partition(":")[0]
-    return f"{scheme}{mark}{user}{at}{place.partition('?')[0]}"

@@ -14,7 +14,7 @@ import pika.exceptions
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import connection_workflow
 
-from overnight_common.errors import BrokerError, BrokerUnreachableError
+from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # One attempt to connect: a server that accepts and says nothing costs this long.
 ATTEMPT_DEADLINE_SECONDS = 10.0
 # One question on a channel.
-ASK_DEADLINE_SECONDS = 30.0
+ASK_DEADLINE_SECONDS = 10.0
 # A link that lived this long was a good one: the next back-off starts afresh.
 STEADY_SECONDS = 5.0
 _ABORT_GRACE_SECONDS = 2.0
@@ -81,6 +81,8 @@ class _RawChannel(pika.channel.Channel):  # type: ignore[misc]  # pika has no ty
         deliver = self._consumers.get(method_frame.method.consumer_tag)
         if deliver is not None:
             deliver(self, method_frame.method, header_frame.properties, body)
+        elif self.is_open:
+            self.basic_nack(method_frame.method.delivery_tag, requeue=True)
 
 
 class _RawConnection(AsyncioConnection):  # type: ignore[misc]  # pika has no types
@@ -189,6 +191,10 @@ class Link:
             on_blocked,
             on_refused,
         )
+        try:
+            self._parameters()
+        except (ValueError, TypeError, KeyError, OSError) as error:
+            raise BadInputError(f"broker address {address.text}: {error}") from None
         self._connection: _RawConnection | None = None
         self._up = asyncio.Event()
         self._down = asyncio.Event()

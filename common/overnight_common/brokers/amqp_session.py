@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from overnight_common.brokers.amqp_link import ASK_DEADLINE_SECONDS
 from overnight_common.brokers.base import Delivery, Message
-from overnight_common.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,6 +32,8 @@ class Consumer:
         held: how many of its deliveries are not settled.
         active: False once its cancel has been sent.
         cancelling: True between the cancel and its answer.
+        tag: consumer tag.
+        deadline: when the answer to the cancel is overdue.
     """
 
     limit: int
@@ -39,6 +41,7 @@ class Consumer:
     active: bool = True
     cancelling: bool = False
     tag: str = ""
+    deadline: asyncio.TimerHandle | None = None
 
 
 def plan_consumers(target: int, consumers: Sequence[Consumer]) -> tuple[list[Consumer], int]:
@@ -96,6 +99,7 @@ class Session:
         self._held: dict[int, Consumer] = {}  # by delivery tag, which is also the order of arrival
         self._settled: list[int] = []  # acked by the user, not yet told to the broker
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._first_answer: asyncio.Future[Any] | None = None
         self._quiet = asyncio.Event()  # no cancel is unanswered
         self._quiet.set()
 
@@ -113,10 +117,13 @@ class Session:
         self._channel = await link.open_channel(self._closed)
         self._channel.raw.add_on_cancel_callback(self._cancelled_by_broker)
         await self._channel.call("queue_declare", queue=self._queue, passive=True)
-        if not self.alive:
-            raise BrokerError(f"the channel for {self._queue} ended at once")
-        self.consuming = True
-        self._reconcile()
+        with self._channel.expecting() as answer:
+            self._first_answer = answer
+            self._reconcile()
+            if self._consumers:
+                await self._channel.answer(answer)
+            else:
+                self.consuming = True
 
     def set_prefetch(self, prefetch: int) -> None:
         """Change the limit; takes effect with the next answers of the broker, never above it."""
@@ -185,19 +192,37 @@ class Session:
         self._reconcile()
 
     def _reconcile(self) -> None:
-        if not self.alive or not self.consuming or self._channel is None:
+        if not self.alive or self._first_answer is None or self._channel is None:
             return
         self._consumers = [one for one in self._consumers if one.active or one.cancelling or one.held]
         cancel, limit = plan_consumers(self._target, self._consumers)
         for one in cancel:
             one.active, one.cancelling = False, True
             self._quiet.clear()
-            self._channel.raw.basic_cancel(one.tag, callback=partial(self._cancelled, one))
+            one.deadline = self._deadline()
+            self._channel.raw.basic_cancel(one.tag, callback=self._cancelled)
         if limit:
             consumer = Consumer(limit)
             self._consumers.append(consumer)
             self._channel.raw.basic_qos(prefetch_count=limit)
-            consumer.tag = self._channel.raw.basic_consume(self._queue, partial(self._arrived, consumer))
+            consumer.tag = self._channel.raw.basic_consume(
+                self._queue,
+                partial(self._arrived, consumer),
+                callback=partial(self._accepted, self._deadline()),
+            )
+
+    def _deadline(self) -> asyncio.TimerHandle:
+        """Bound the wait for an answer: connected but deaf is the worst failure."""
+        return asyncio.get_running_loop().call_later(ASK_DEADLINE_SECONDS, self._unanswered)
+
+    def _unanswered(self) -> None:
+        self._break(f"the broker did not answer for {self._queue} in {ASK_DEADLINE_SECONDS:g} s")
+
+    def _accepted(self, deadline: asyncio.TimerHandle, _frame: Any) -> None:
+        deadline.cancel()
+        self.consuming = True
+        if self._first_answer is not None and not self._first_answer.done():
+            self._first_answer.set_result(None)
 
     def _arrived(self, consumer: Consumer, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         number = method.delivery_tag
@@ -227,17 +252,24 @@ class Session:
     def _room_for_latecomer(self) -> int:
         return self._target - sum(one.limit if one.active else one.held for one in self._consumers)
 
-    def _cancelled(self, consumer: Consumer, _frame: Any) -> None:
-        consumer.cancelling = False
+    def _cancelled(self, frame: Any) -> None:
+        # pika calls this for each answer without regard to whose it is: only the tag tells.
+        for one in self._consumers:
+            if one.tag == frame.method.consumer_tag and one.deadline is not None:
+                one.deadline.cancel()
+                one.cancelling = False
         if not any(one.cancelling for one in self._consumers):
             self._quiet.set()
         self._reconcile()
 
     def _cancelled_by_broker(self, frame: Any) -> None:
         if any(one.active and one.tag == frame.method.consumer_tag for one in self._consumers):
-            self._end("the broker cancelled the consumer (queue deleted, or held longer than it allows)")
-            if self._channel is not None:
-                self._channel.close()
+            self._break("the broker cancelled the consumer (queue deleted, or held longer than it allows)")
+
+    def _break(self, reason: str) -> None:
+        self._end(reason)
+        if self._channel is not None:
+            self._channel.close()
 
     def _closed(self, error: ChannelClosedError) -> None:
         self._end(str(error))

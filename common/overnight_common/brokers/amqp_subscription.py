@@ -99,8 +99,9 @@ class AmqpSubscription:
             except asyncio.CancelledError:
                 session.close()
                 raise
-            self._session = session
-            session.set_prefetch(self._prefetch)  # it may have been changed meanwhile
+            if session.alive:
+                self._session = session
+                session.set_prefetch(self._prefetch)  # it may have been changed meanwhile
             if self._said:
                 _log.info("%s: subscribed again", self._queue)
             tries, self._said = 0, ""

@@ -165,5 +165,5 @@ class Topology:
 def _mismatch(what: str, wanted: dict[str, object], error: ChannelClosedError) -> QueueMismatchError:
     return QueueMismatchError(
         f"{what} exists with other arguments: {error.text}. Ours are {wanted}. They cannot be changed: "
-        "use another name, or empty and delete it (rabbitmqctl delete_queue) and let Overnight declare it again"
+        "use another name, or empty and delete it (rabbitmqctl delete_queue) and let us declare it again"
     )

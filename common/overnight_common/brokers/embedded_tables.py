@@ -82,7 +82,7 @@ def prepare(db: Database, path: str) -> None:
     if version != SCHEMA_VERSION:
         raise BrokerError(
             f"{path} has version {version} and this Overnight needs version {SCHEMA_VERSION}; "
-            "let the jobs end with the Overnight that made it, or move it away and `overnight resume` each job"
+            "let the jobs end with the Overnight that made it, or move it away and `overnight resume` them"
         )
     db.execute("BEGIN IMMEDIATE")
     delete_unused_queues(db, time.time())
@@ -95,7 +95,10 @@ def _is_empty(db: Database) -> bool:
 
 def find_queue(db: Database, name: str) -> int | None:
     """Return the id of a queue; a queue deleted and declared again has another."""
-    row = db.execute("SELECT id FROM queues WHERE name = ?", (name,)).fetchone()
+    try:
+        row = db.execute("SELECT id FROM queues WHERE name = ?", (name,)).fetchone()
+    except UnicodeEncodeError:
+        return None  # no text, so nobody can have declared it
     return row[0] if row else None
 
 

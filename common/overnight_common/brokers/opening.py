@@ -47,7 +47,7 @@ def _embedded(folder: Path, max_message_bytes: int) -> Broker:
 
 
 def _check(url: str) -> None:
-    """Find what is wrong with an AMQP address; a password is never quoted, not even by Python's own messages."""
+    """Find what is wrong with an AMQP address, without quoting a password as Python's messages do."""
     fault = ""
     try:
         parts = urlsplit(url)

@@ -115,7 +115,7 @@ def _check_file(name: str, path: Path) -> None:
     except (OSError, ValueError) as error:
         raise BadInputError(f"{path} cannot be read: {error}") from error
     if stat.S_ISDIR(mode):
-        raise BadInputError(f"{path} is a folder: name a file in it, or take all with 'glob:{name}/*'")
+        raise BadInputError(f"{path} is a folder: name a file in it, or take all with 'glob:{name or '.'}/*'")
     if not stat.S_ISREG(mode):
         raise BadInputError(f"{path} is no file that can be read twice: save what it gives in a file first")
 

@@ -1,0 +1,133 @@
+"""Methods that tests run in real children."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from overnight_common.facts import method
+
+print("toys are imported")  # a method that is noisy on standard output while it is imported
+print("and complains", file=sys.stderr)
+
+
+def double(points):
+    return points * 2
+
+
+def environment(points):
+    return [dict(os.environ)] * len(points)
+
+
+def process(points):
+    return [{"pid": os.getpid(), "cwd": str(Path.cwd()), "session": os.getsid(0)}] * len(points)
+
+
+def sleep(points, seconds=0.1, mark=""):
+    if mark:
+        Path(mark).write_text(str(os.getpid()))
+    time.sleep(seconds)
+    return points
+
+
+def native(points, mark=""):
+    """Hold the interpreter's lock in native code for ever, with a grandchild running."""
+    child = subprocess.Popen(["sleep", "1000"], start_new_session=False)
+    Path(mark).write_text(f"{os.getpid()} {child.pid}")
+    ctypes.PyDLL(None).usleep(1_000_000_000)
+    return points
+
+
+def raises(points):
+    raise ValueError(f"bad point {points[0]}")
+
+
+def nasty(points):
+    class NastyError(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    raise NastyError
+
+
+def exits(points, status=3):
+    print("last words", file=sys.stderr, flush=True)
+    os._exit(status)
+
+
+def ends(points):
+    sys.exit(5)
+
+
+def interrupts(points):
+    raise KeyboardInterrupt
+
+
+def returns(points, what="none"):
+    return {
+        "none": None,
+        "short": points[1:],
+        "scalar": 1.0,
+        "text": "abc",
+        "object": [object()] * len(points),
+    }[what]
+
+
+def noise(points):
+    print("x" * 100_000)
+    print("loud", file=sys.stderr)
+    os.write(1, b"raw\n")
+    sys.stdout.close()
+    os.close(0)
+    return points
+
+
+def large(points, size=9_000_000):
+    return np.zeros((len(points), size), dtype=np.uint8)
+
+
+def one(point, power=2):
+    return point**power
+
+
+def random_of(point, rng, seeds, indices):
+    return [float(rng.random()), int(seeds), int(indices)]
+
+
+def random_batch(points, *, rng, seeds, indices, device, progress):
+    progress(1, 2)
+    assert device == "cpu"
+    return [
+        [float(each.random()), int(seed), int(index)]
+        for each, seed, index in zip(rng, seeds, indices, strict=True)
+    ]
+
+
+@method(name="marked", per_point=True)
+def marked(point):
+    return -point
+
+
+class Model:
+    built = 0
+
+    def __init__(self, factor=1):
+        type(self).built += 1
+        self.factor = factor
+        self.device = None
+
+    def load(self, device):
+        self.device = device
+
+    def __call__(self, points):
+        return [[int(point) * self.factor, type(self).built, self.device, os.getpid()] for point in points]
+
+
+def threads_left(points):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    return points

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+
+from overnight_common.errors import BadInputError
+from overnight_consumer.settings import RawSettings, environment_commands, inherited_environment, validated
+
+
+def test_good_settings_are_made_whole(tmp_path):
+    settings = validated(RawSettings(commands=("true",), source=tmp_path, slots="3", home=Path("here")))
+    assert settings.slots == 3
+    assert settings.home.is_absolute()
+    assert settings.name
+    assert settings.device == "cpu"
+    assert settings.broker is None
+
+
+def test_auto_slots_are_the_cores(tmp_path):
+    settings = validated(RawSettings(commands=("true",), source=tmp_path))
+    assert settings.slots == settings.cores >= 1
+
+
+def test_every_fault_is_told_at_once(tmp_path):
+    raw = RawSettings(
+        methods=("gone:f", "no such", "-x"),
+        commands=(" ",),
+        queues=("a b", ""),
+        source=tmp_path / "nowhere",
+        slots="0",
+        idle_exit=-1,
+        grace=float("nan"),
+        max_deliveries=0,
+        max_message_bytes=1,
+        device="abacus",
+        log_level="loud",
+        broker_timeout=-1,
+    )
+    with pytest.raises(BadInputError) as caught:
+        validated(raw)
+    faults = "\n".join(caught.value.faults)
+    for flag in (
+        "idle-exit",
+        "grace",
+        "max-deliveries",
+        "max-message-bytes",
+        "device",
+        "log-level",
+        "broker-timeout",
+    ):
+        assert f"--{flag}" in faults
+    for words in ("gone", "'no such'", "'-x'", "--command is empty", "'a b'", "''", "nowhere", "--slots '0'"):
+        assert words in faults
+
+
+def test_nothing_to_serve_is_a_fault():
+    with pytest.raises(BadInputError, match="Nothing to serve"):
+        validated(RawSettings())
+
+
+def test_children_do_not_get_the_address_of_the_broker(monkeypatch):
+    monkeypatch.setenv("OVERNIGHT_BROKER", "amqp://me:secret@host")
+    monkeypatch.setenv("HARMLESS", "1")
+    assert "OVERNIGHT_BROKER" not in inherited_environment()
+    assert inherited_environment()["HARMLESS"] == "1"
+
+
+def test_commands_in_the_environment_are_one_a_line(monkeypatch):
+    monkeypatch.setenv("OVERNIGHT_COMMAND", "python a.py --x 1\n\nsh b.sh\n")
+    assert environment_commands() == ("python a.py --x 1", "sh b.sh")
