@@ -6,28 +6,42 @@ SHORT_SECONDS = 0.050
 WORK_AHEAD_SECONDS = 0.100
 LONG_SECONDS = 1.0
 MOST = 512
-_WEIGHT = 0.2
+# Among short tasks a long one may come at any time; for so long after one, nothing is held behind a slot.
+CALM_SECONDS = 30.0
+_WEIGHT = 0.1
 
 
-def wanted_prefetch(slots: int, mean_seconds: float | None) -> int:
+def is_short(mean_seconds: float | None, calm_seconds: float, was_short: bool) -> bool:
+    """Tell whether tasks are so short that deliveries are held ahead; twice the limit ends it again."""
+    if mean_seconds is None or calm_seconds < CALM_SECONDS:
+        return False
+    return mean_seconds < SHORT_SECONDS * (2 if was_short else 1)
+
+
+def wanted_prefetch(slots: int, mean_seconds: float | None, short: bool) -> int:
     """Return how many un-acked deliveries to ask for.
 
     Args:
         slots: number of slots.
         mean_seconds: mean duration of recent tasks as the parent sees it, None if none has ended yet.
+        short: what `is_short` says.
 
     Returns:
         As many as there are slots; while tasks are short, up to 100 ms of work a slot, at most 512 in all.
     """
-    if mean_seconds is None or mean_seconds >= SHORT_SECONDS:
+    if mean_seconds is None or not short:
         return slots
     ahead = int(WORK_AHEAD_SECONDS / max(mean_seconds, 1e-6))
     return max(slots, min(slots * max(2, ahead), MOST))
 
 
 def differs_markedly(current: int, wanted: int) -> bool:
-    """Tell whether a change is worth a new subscription: half as much again, or half or less."""
-    return wanted >= current * 1.5 or wanted <= current * 0.5
+    """Tell whether a change is worth a new subscription: half as much again, or an eighth or less.
+
+    Going down hands deliveries back, and up to RabbitMQ 4.2 each hand-back counts as a failed delivery. So a
+    task that is a little slower than the others must not bring the prefetch down.
+    """
+    return wanted >= current * 1.5 or wanted <= current / 8
 
 
 def moving_mean(mean_seconds: float | None, seconds: float) -> float:

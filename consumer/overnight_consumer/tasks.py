@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from functools import partial
@@ -17,7 +18,7 @@ from overnight_consumer.deaths import failure_of, start_failure_of
 from overnight_consumer.held import Held, Stage
 from overnight_consumer.journal import Journal, name_of
 from overnight_consumer.outbox import Outbox
-from overnight_consumer.prefetch import LONG_SECONDS, moving_mean, wanted_prefetch
+from overnight_consumer.prefetch import LONG_SECONDS, is_short, moving_mean, wanted_prefetch
 from overnight_consumer.reply_queues import Verdict
 from overnight_consumer.slots import SlotState
 from overnight_consumer.watching import ReplyWatch
@@ -52,6 +53,8 @@ class Tasks:
         self._stopping = False
         self._mean_seconds: float | None = None
         self._answers = 0
+        self._long_seen_at = -math.inf
+        self._short = False
         self._journal = Journal()
         self.active_at = time.monotonic()
         self.outbox = Outbox(broker, self._confirmed, self._unroutable, self._too_large)
@@ -369,14 +372,16 @@ class Tasks:
 
     def _prefetch(self) -> int:
         if any(held.long for held in (slot.held for slot in self._slots) if held is not None):
-            return len(self._slots)
-        return wanted_prefetch(len(self._slots), self._mean_seconds)
+            self._long_seen_at = time.monotonic()
+        calm_seconds = time.monotonic() - self._long_seen_at
+        self._short = is_short(self._mean_seconds, calm_seconds, self._short)
+        return wanted_prefetch(len(self._slots), self._mean_seconds, self._short)
 
     def _set_prefetch(self) -> None:
         parked = sum(len(parked) for parked in self._parked.values())
         wanted = self._prefetch() + min(parked, _MOST_PARKED_AHEAD)
         for intake in self._intakes:
-            intake.want(wanted)
+            intake.want(wanted, exactly=not self._short and not parked)
 
     def on_state(self, state: BrokerState) -> None:
         """Follow the link."""

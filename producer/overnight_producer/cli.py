@@ -8,26 +8,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
-from overnight_producer import asking, running
-from overnight_producer.doctor import doctor
+from overnight_producer import asking, reports, running
+from overnight_producer.doctor import examine
 from overnight_producer.export import check_output, export
-from overnight_producer.failure_report import failures as report_failures
 from overnight_producer.home import resolve
 from overnight_producer.jobfile import JobFile
 from overnight_producer.lock import JobBusyError
-from overnight_producer.menu import MenuChoice, MenuLeft, menu
+from overnight_producer.menu import run_menu
 from overnight_producer.options import Driving, Place, Wanted, environment
-from overnight_producer.queue_report import QueueRow, known_queues, print_queues
-from overnight_producer.queue_report import queues as look_at_queues
-from overnight_producer.status_report import standings
-from overnight_producer.status_report import status as report_status
-from overnight_producer.view import ConsoleKind, console_kind
-from overnight_producer.watching import watch as watch_job
+from overnight_producer.tables import make_console
 
 app = typer.Typer(
     add_completion=False,
@@ -35,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run a slow method over a data set: one result per data point, nothing lost.",
 )
-console = Console(highlight=False, soft_wrap=True)
+console = make_console()
 
 
 def _option(flag: str, text: str, *short: str) -> Any:
@@ -70,10 +62,6 @@ AcceptChanges = Annotated[
 HOME = Path(".overnight")
 
 
-def _console_kind(json: bool) -> ConsoleKind:
-    return console_kind(as_json=json, term=environment().get("TERM"))
-
-
 def _place(home: Path, broker: str, broker_timeout: float, max_message_bytes: int) -> Place:
     return Place(
         home=home,
@@ -91,28 +79,9 @@ def start(context: typer.Context) -> None:
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         console.print(context.get_help(), markup=False)
         raise typer.Exit
-    unfinished = [job for job in standings(HOME) if not job.progress.finished and job.driver_pid is None]
-    try:
-        choice = menu(input, print, unfinished[-1] if unfinished else None)
-    except MenuLeft:
-        raise typer.Exit(running.INTERRUPTED) from None
-    if choice is not None:
-        raise typer.Exit(_run_choice(choice))
-
-
-def _run_choice(choice: MenuChoice) -> int:
-    driving = Driving(slots=str(choice.slots))
-    place = _place(HOME, "", 30.0, DEFAULT_MAX_MESSAGE_BYTES)
-    if choice.resume is not None:
-        return running.resume(resolve(HOME, choice.resume), driving, place, accept_changes=False)
-    wanted = Wanted(
-        method=choice.method,
-        command=choice.command,
-        data=choice.data,
-        start=choice.start,
-        batch=str(choice.batch),
-    )
-    return running.run(wanted, driving, place)
+    given = environment()
+    home, broker = Path(given.get("OVERNIGHT_HOME") or HOME), given.get("OVERNIGHT_BROKER", "")
+    raise typer.Exit(run_menu(_place(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print))
 
 
 @app.command()
@@ -297,13 +266,13 @@ def window(
 @app.command()
 def status(job: Job = None, json: Json = False, home: Home = HOME) -> None:
     """Show all jobs, or one of them in detail."""
-    report_status(home, job, as_json=json, console=console)
+    reports.status(home, job, json, console)
 
 
 @app.command()
 def watch(job: Job = None, json: Json = False, home: Home = HOME) -> None:
     """Follow a job that another process drives."""
-    raise typer.Exit(watch_job(home, job, _console_kind(json)))
+    raise typer.Exit(reports.watch(home, job, console, json))
 
 
 @app.command()
@@ -314,7 +283,7 @@ def failures(
     home: Home = HOME,
 ) -> None:
     """Show the points that were given up, and why."""
-    report_failures(home, job, as_json=json, full=full, console=console)
+    reports.failures(home, job, json, full, console)
 
 
 @app.command("export")
@@ -343,16 +312,7 @@ def queues(
 ) -> None:
     """Show how many tasks and dead letters wait."""
     place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    broker_ = open_broker(place.broker, home, max_message_bytes=place.max_message_bytes)
-
-    async def look() -> list[QueueRow]:
-        await broker_.open(place.broker_timeout_seconds)
-        try:
-            return await look_at_queues(broker_, known_queues(home))
-        finally:
-            await broker_.close()
-
-    print_queues(asyncio.run(look()), broker_.address, as_json=json, console=console)
+    asyncio.run(reports.queues(place, json, console))
 
 
 @app.command("doctor")
@@ -361,14 +321,7 @@ def doctor_command(
 ) -> None:
     """Look at this machine and the broker, and say what would hold a run up."""
     place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    broker_ = open_broker(place.broker, home, max_message_bytes=place.max_message_bytes)
-    raise typer.Exit(
-        asyncio.run(
-            doctor(
-                home, environment(), broker_, as_json=json, console=console, deadline_seconds=broker_timeout
-            )
-        )
-    )
+    raise typer.Exit(examine(place, json, console))
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from overnight_common.brokers.opening import open_broker
 from overnight_producer import failure_report, queue_report, status_report, watching
+from overnight_producer.options import environment
 from overnight_producer.view import console_kind
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def failure_table(job: JobFile, say: Callable[[str], None]) -> None:
 def watch(home: Path, job: str | None, console: Console, as_json: bool = False) -> int:
     """Follow a job that another process drives; return the exit status."""
     stream = cast("TextIO", console.file)
-    return watching.watch(home, job, console_kind(stream, as_json=as_json), stream=stream)
+    kind = console_kind(stream, as_json=as_json, term=environment().get("TERM"))
+    return watching.watch(home, job, kind, stream=stream)
 
 
 async def queues(place: Place, as_json: bool, console: Console) -> None:

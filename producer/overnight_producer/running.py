@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-
 from overnight_common.brokers.base import task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.datasets import check_unchanged, open_dataset
@@ -21,7 +19,6 @@ from overnight_common.errors import BadInputError, DataChangedError
 from overnight_producer.describing import present_fingerprint
 from overnight_producer.driver import Driver, DriverSettings, Ending, EndingKind
 from overnight_producer.export import check_first_result, export
-from overnight_producer.failure_report import print_failure_table
 from overnight_producer.home import find_job, job_path
 from overnight_producer.jobfile import JobFile
 from overnight_producer.local_consumer import ConsumerGoneError, LocalConsumer
@@ -29,6 +26,7 @@ from overnight_producer.options import environment
 from overnight_producer.preflight import check
 from overnight_producer.ranges import Policy
 from overnight_producer.records import JobState
+from overnight_producer.reports import failure_table
 from overnight_producer.view import console_kind, make_view
 
 if TYPE_CHECKING:
@@ -174,8 +172,12 @@ def _drive(
         ending = Ending(EndingKind.DONE)
     else:
         _record(job, JobState.RUNNING)
-        ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
-    return _conclude(job, ending, view, driving)
+        try:
+            ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
+        except BaseException:
+            view.finish("")  # gives the terminal back before the error is told
+            raise
+    return _conclude(job, ending, view)
 
 
 def _record(job: JobFile, state: JobState, why: str = "") -> None:
@@ -183,7 +185,7 @@ def _record(job: JobFile, state: JobState, why: str = "") -> None:
         tx.set_state(state, why)
 
 
-def _conclude(job: JobFile, ending: Ending, view: View, driving: Driving) -> int:
+def _conclude(job: JobFile, ending: Ending, view: View) -> int:
     """Write down how driving ended, export, and return the exit status."""
     spec, progress = job.spec, job.progress()
     so_far = f"{progress.done} of {progress.total} points are done and kept"
@@ -198,30 +200,27 @@ def _conclude(job: JobFile, ending: Ending, view: View, driving: Driving) -> int
             return CANCELLED
         case EndingKind.PAUSED:
             _record(job, JobState.PAUSED, ending.why)
+            _say_failures(job, view)
             view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
-            _tell_failures(job, driving)
             return SOME_GIVEN_UP
     _record(job, JobState.DONE)
     written = _export(job, view)
-    if progress.given_up:
-        view.finish(
-            f"{progress.done} of {progress.total} points done, {progress.given_up} given up{written}",
-            SOME_GIVEN_UP,
-        )
-        _tell_failures(job, driving)
-        return SOME_GIVEN_UP
-    view.finish(f"{progress.done} of {progress.total} points done{written}", DONE)
-    return DONE
+    if not progress.given_up:
+        view.finish(f"{progress.done} of {progress.total} points done{written}", DONE)
+        return DONE
+    _say_failures(job, view)
+    view.finish(
+        f"{progress.done} of {progress.total} points done, {progress.given_up} given up{written}. "
+        f"Mend the method, then: overnight retry {spec.id}",
+        SOME_GIVEN_UP,
+    )
+    return SOME_GIVEN_UP
 
 
-def _tell_failures(job: JobFile, driving: Driving) -> None:
-    """Print what was given up, or the latest failure of a job that paused before."""
-    if driving.json:
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    print_failure_table(job, console)
-    if last := job.failures(1):
-        console.print(last[0].failure.traceback or last[0].failure.message, markup=False)
+def _say_failures(job: JobFile, view: View) -> None:
+    failure_table(job, view.say)
+    for latest in job.failures(1):
+        view.say(latest.failure.traceback or latest.failure.message)
 
 
 def _export(job: JobFile, view: View) -> str:
@@ -280,6 +279,7 @@ class _Drive:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self._view.show(self._driver.snapshot())
             if self._consumer is not None:
                 await self._consumer.stop(0.0)
             await self._broker.close()
@@ -332,7 +332,7 @@ class _Drive:
             *("--name", "local"),
             *("--parent", str(os.getpid())),
             *("--max-message-bytes", str(self._place.max_message_bytes)),
-            *("--log-level", "info" if self._driving.verbose else "warning"),
+            *("--log-level", "info" if self._driving.verbose else "error"),
         ]
         return LocalConsumer(arguments, environment(), self._results_so_far, self._view.say)
 

@@ -64,10 +64,10 @@ def percent_phrase(snapshot: Snapshot) -> str:
 
 
 def slots_phrase(snapshot: Snapshot) -> str:
-    """Return for example `1.9 of 2 slots busy`, or nothing while no slot was seen."""
-    if snapshot.slots_seen == 0:
-        return ""
+    """Return for example `1.9 of 2 slots busy`; without the second number where nobody knows it."""
     busy = f"{snapshot.slots_busy:.1f}".removesuffix(".0")
+    if snapshot.slots_seen == 0:
+        return f"about {busy} slots busy" if busy != "0" else ""
     return f"{busy} of {counted(snapshot.slots_seen, 'slot')} busy"
 
 

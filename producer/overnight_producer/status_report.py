@@ -113,7 +113,7 @@ def job_table(jobs: list[JobStanding]) -> Table:
     table = Table(
         ["job", "method", "data", "points", "done", *(["given up"] if lost else []), "state", "left", "rate"],
         right=["points", "done", "given up", "left", "rate"],
-        giving=["method", "data", "state"],
+        giving=["method", "data"],
         leaving=["left", "rate"],
     )
     for job in jobs:

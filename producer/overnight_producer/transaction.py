@@ -237,7 +237,7 @@ class Transaction:
                 "UPDATE job SET points_done = points_done + ?, points_given_up = points_given_up + ?,"
                 " tasks_done = tasks_done + ?, seconds = seconds + ?,"
                 " first_result_at = COALESCE(first_result_at, ?),"
-                " last_result_at = MAX(COALESCE(last_result_at, 0), ?)",
+                " last_result_at = NULLIF(MAX(COALESCE(last_result_at, 0), COALESCE(?, 0)), 0)",
                 (self._points_done, self._given_up, self._tasks_done, self._seconds, first, last),
             )
         for name, (tasks, points, seen) in self._seen.items():

@@ -41,6 +41,7 @@ class PlainView:
         self._patience = standing.Patience(monotonic=monotonic)
         self._due = 0.0
         self._step = -1
+        self._line = ""
         self._latest: Snapshot | None = None
         self._told: dict[str, float] = {}  # kind of trouble -> when it was told
         self._finished = False
@@ -64,7 +65,8 @@ class PlainView:
         if now >= self._due or (step > self._step and now >= self._due - LINE_SECONDS + 1.0):
             self._due = now + LINE_SECONDS
             self._step = step
-            self.say(standing.status_line(snapshot, self._clock()))
+            self._line = standing.status_line(snapshot, self._clock())
+            self.say(self._line)
 
     def say(self, text: str) -> None:
         """Print the text."""
@@ -82,7 +84,9 @@ class PlainView:
         self._finished = True
         self._tasks.flush()
         if self._latest is not None:
-            self.say(standing.status_line(self._latest, self._clock()))
+            line = standing.status_line(self._latest, self._clock())
+            if line != self._line:
+                self.say(line)
         self.say(ending_text)
 
     def _tell_troubles(self, lines: list[str], now: float) -> None:

@@ -157,8 +157,8 @@ def progress_bar(progress: Progress, width: int, ascii_only: bool = False) -> Te
     cells, used, points = [], 0, 0
     for part in (progress.done, progress.given_up, on_its_way):
         points += part
-        upto = width if points >= total else min(width * points // total, width - 1)
-        cells.append(max(upto - used, 1 if part and used < width else 0))
+        end = width if points >= total else width - 1
+        cells.append(max(min(max(width * points // total - used, 1 if part else 0), end - used), 0))
         used += cells[-1]
     cells.append(max(width - used, 0))
     bar = Text()

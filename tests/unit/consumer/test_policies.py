@@ -10,7 +10,7 @@ from overnight_consumer.backoff import backoff_seconds
 from overnight_consumer.commands import command_line
 from overnight_consumer.deaths import Death, failure_of, start_failure_of
 from overnight_consumer.frames import Answer, FrameReader, Ready, Work, decode_from_child, decode_work, pack
-from overnight_consumer.prefetch import MOST, differs_markedly, moving_mean, wanted_prefetch
+from overnight_consumer.prefetch import MOST, differs_markedly, is_short, moving_mean, wanted_prefetch
 from overnight_consumer.threads import thread_environment, threads_per_slot
 
 
@@ -24,27 +24,41 @@ def test_backoff_doubles_from_the_first_to_the_longest():
     [(None, 4), (3600.0, 4), (0.05, 4), (0.049, 8), (0.010, 40), (0.001, 400), (0.0001, MOST), (0.0, MOST)],
 )
 def test_prefetch_is_the_slots_for_long_tasks_and_100_ms_of_work_for_short_ones(mean, wanted):
-    assert wanted_prefetch(4, mean) == wanted
+    assert wanted_prefetch(4, mean, is_short(mean, 99.0, was_short=False)) == wanted
 
 
 @given(st.integers(1, 1000), st.none() | st.floats(0, 1e6))
 def test_prefetch_never_leaves_a_slot_without_a_task(slots, mean):
-    assert slots <= wanted_prefetch(slots, mean) <= max(slots, MOST)
+    for short in (True, False):
+        assert slots <= wanted_prefetch(slots, mean, short) <= max(2 * slots, MOST)
 
 
 def test_prefetch_is_changed_only_when_it_differs_markedly():
     assert not differs_markedly(100, 120)
-    assert not differs_markedly(100, 60)
+    assert not differs_markedly(100, 20)
     assert differs_markedly(100, 150)
-    assert differs_markedly(100, 50)
+    assert differs_markedly(100, 12)
 
 
-def test_one_long_task_ends_the_time_of_short_ones_and_a_few_short_ones_bring_it_back():
-    mean = moving_mean(0.001, 1.0)
-    assert wanted_prefetch(2, mean) == 2
-    for _ in range(12):
-        mean = moving_mean(mean, 0.001)
-    assert wanted_prefetch(2, mean) > 2
+def test_after_a_long_task_nothing_is_held_behind_a_slot_for_half_a_minute():
+    assert not is_short(0.001, calm_seconds=29.0, was_short=True)
+    assert is_short(0.001, calm_seconds=31.0, was_short=False)
+    assert wanted_prefetch(2, 0.001, short=False) == 2
+
+
+def test_tasks_near_the_limit_do_not_change_the_prefetch_to_and_fro():
+    assert not is_short(0.06, calm_seconds=99.0, was_short=False)
+    assert is_short(0.06, calm_seconds=99.0, was_short=True)
+    assert not is_short(0.11, calm_seconds=99.0, was_short=True)
+
+
+def test_one_slow_task_among_short_ones_is_forgotten_and_many_are_not():
+    mean = 0.001
+    mean = moving_mean(mean, 0.9)
+    assert is_short(mean, calm_seconds=99.0, was_short=True)
+    for _ in range(3):
+        mean = moving_mean(mean, 0.9)
+    assert not is_short(mean, calm_seconds=99.0, was_short=True)
 
 
 def test_each_slot_gets_its_share_of_the_cores_and_at_least_one_thread():
