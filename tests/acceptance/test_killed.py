@@ -18,13 +18,13 @@ RUN = ("run", "counted:noisy", "--data", f"range:{POINTS}", "--batch", str(BATCH
 
 def wait_until_held(desk: Desk, tasks: int, program: Program) -> list[int]:
     """Wait until so many tasks are in the middle of their work, and return the points they are at."""
-    wait_until(lambda: len(desk.noted("held")) >= tasks, lambda: program.output)
+    program.wait_until(lambda: len(desk.noted("held")) >= tasks)
     return desk.noted("held")
 
 
 def wait_until_done(desk: Desk, points: int, program: Program) -> list[int]:
     """Wait until the job file holds so many results, and return the points that have one."""
-    wait_until(lambda: desk.jobs() and len(desk.points_done()) >= points, lambda: program.output)
+    program.wait_until(lambda: desk.jobs() and len(desk.points_done()) >= points)
     return desk.points_done()
 
 
@@ -118,7 +118,7 @@ def test_a_driver_killed_again_and_again_ends_with_the_right_bits(desk: Desk) ->
     )
     for points in (40, 120, 200):
         driver = desk.start(*run)
-        wait_until(lambda points=points: len(desk.calls()) >= points, lambda driver=driver: driver.output)
+        driver.wait_until(lambda points=points: len(desk.calls()) >= points)
         driver.kill()
 
     ended = desk.overnight(*run)

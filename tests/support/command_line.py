@@ -96,13 +96,14 @@ class Program:
             raise AssertionError(f"not at its end after {seconds:g} s:\n{self.output}") from None
         return Done(status, self.output, time.monotonic() - self._began)
 
-    def wait_for_output(self, text: str) -> None:
+    def wait_until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
+        """Wait until something has come about; it must do so before the process ends."""
+        wait_until(lambda: condition() or self.process.poll() is not None, lambda: self.output, seconds)
+        assert condition(), f"it ended too early, with status {self.process.poll()}:\n{self.output}"
+
+    def wait_until_it_says(self, text: str) -> None:
         """Wait until it has said something."""
-        wait_until(
-            lambda: text in self.output or self.process.poll() is not None,
-            lambda: f"{text!r} in {self.output}",
-        )
-        assert text in self.output, self.output
+        self.wait_until(lambda: text in self.output)
 
 
 class Desk:
