@@ -6,7 +6,7 @@ import pytest
 
 from overnight_common.messages import Cause, Failure, Reply
 from overnight_producer.options import Driving
-from overnight_producer.ranges import (
+from overnight_producer.jobs.ranges import (
     WORTH,
     Again,
     Drop,
