@@ -18,7 +18,7 @@ from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import JobBusyError
 from overnight_producer.menu import run_menu
 from overnight_producer.options import Driving, Place, Wanted, environment
-from overnight_producer.reports import reports
+from overnight_producer.reports import dead_report, reports
 from overnight_producer.reports.doctor import examine
 from overnight_producer.views.tables import make_console
 
@@ -323,6 +323,62 @@ def doctor_command(
     """Look at this machine and the broker, and say what would hold a run up."""
     place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     raise typer.Exit(examine(place, json, console))
+
+
+dead = typer.Typer(
+    help="Look at messages that nobody could use, and replay or purge them.", no_args_is_help=True
+)
+app.add_typer(dead, name="dead")
+Letters = Annotated[list[str] | None, typer.Argument(help="Ids, or their first letters.")]
+Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
+
+
+@dead.command("list")
+def dead_list(
+    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+) -> None:
+    """List the dead letters: reason, age, where from."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    asyncio.run(dead_report.list_letters(place, json, console))
+
+
+@dead.command("show")
+def dead_show(
+    letter: Annotated[str, typer.Argument(help="Id, or its first letters.")],
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_timeout: BrokerTimeout = 30.0,
+) -> None:
+    """Show all that is known of a dead letter."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    asyncio.run(dead_report.show_letter(place, letter, console))
+
+
+@dead.command("replay")
+def dead_replay(
+    letters: Letters = None,
+    everything: Everything = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_timeout: BrokerTimeout = 30.0,
+) -> None:
+    """Put dead letters back into the queues that they came from."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
+        raise typer.Exit(1)
+
+
+@dead.command("purge")
+def dead_purge(
+    letters: Letters = None,
+    everything: Everything = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_timeout: BrokerTimeout = 30.0,
+) -> None:
+    """Delete dead letters for good."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from overnight_producer.driving.task_maker import TaskMaker
 from overnight_producer.driving.window import FIRST_WINDOW, Sight, next_window
 from overnight_producer.driving.worklist import Worklist
 from overnight_producer.jobs.ranges import Policy, Range, outside, published, recalled
+from overnight_producer.letters import reclaim_replies
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
@@ -166,9 +167,12 @@ class Driver:
         """Drive through one reply queue, until the end or until that queue is gone."""
         for queue in (self._queue, DEAD_QUEUE):
             await self._broker.declare(queue)
-        if self._spec.epoch == 0 or await self._broker.depth(self._reply_queue) is None:
+        taken_up = self._spec.epoch > 0
+        if not taken_up or await self._broker.depth(self._reply_queue) is None:
             self._begin_epoch()
         await self._broker.declare(self._reply_queue)
+        if taken_up:
+            await reclaim_replies(self._broker, self._spec.id, self._reply_queue)
         now = time.monotonic()
         for range_ in self._worklist.in_flight():
             self._silences.published(range_.start, range_.attempt, now)
