@@ -159,9 +159,16 @@ def _stop(wanted: Wanted, dataset: DataSet | None, faults: _Faults) -> int:
     return length if wanted.count is None else min(length, max(wanted.start, 0) + max(wanted.count, 0))
 
 
+def batch_fault(batch: str) -> str | None:
+    """Return what is wrong with a number of points per task, or None if it can be used."""
+    if batch == "auto" or (batch.isdecimal() and int(batch) >= 1):
+        return None
+    return f"--batch {batch}: give a number of points from 1 on, or auto"
+
+
 def _numbers(wanted: Wanted, driving: Driving, place: Place, faults: _Faults) -> None:
-    if wanted.batch != "auto" and not (wanted.batch.isdecimal() and int(wanted.batch) >= 1):
-        faults.add(f"--batch {wanted.batch}: give a number of points from 1 on, or auto")
+    if (fault := batch_fault(wanted.batch)) is not None:
+        faults.add(fault)
     if driving.slots != "auto" and not driving.slots.isdecimal():
         faults.add(f"--slots {driving.slots}: give a number of slots (0: start no consumer), or auto")
     if wanted.max_failures != "all" and not (

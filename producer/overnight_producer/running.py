@@ -23,7 +23,7 @@ from overnight_producer.home import find_job, job_path
 from overnight_producer.jobfile import JobFile
 from overnight_producer.local_consumer import ConsumerGoneError, LocalConsumer
 from overnight_producer.options import environment
-from overnight_producer.preflight import check
+from overnight_producer.preflight import batch_fault, check
 from overnight_producer.ranges import Policy
 from overnight_producer.records import JobState
 from overnight_producer.reports import failure_table
@@ -66,8 +66,17 @@ def run(wanted: Wanted, driving: Driving, place: Place) -> int:
                 _forget(job)
 
 
-def resume(path: Path, driving: Driving, place: Place, accept_changes: bool, batch: str | None = None) -> int:
+def resume(
+    path: Path,
+    driving: Driving,
+    place: Place,
+    accept_changes: bool,
+    batch: str | None = None,
+    retrying: bool = False,
+) -> int:
     """Go on with a job; what is done stays done. Return the exit status."""
+    if batch is not None and (fault := batch_fault(batch)) is not None:
+        raise BadInputError(fault)
     with JobFile.open(path, driving=True) as job, job.lock():
         spec = job.spec
         try:
@@ -76,8 +85,9 @@ def resume(path: Path, driving: Driving, place: Place, accept_changes: bool, bat
         except DataChangedError as error:
             raise BadInputError(f"{error}; start another job for it with `overnight run`") from error
         with contextlib.closing(dataset):
-            if accept_changes:
-                _pin_present_code(job)
+            _compare_code(job, place, accept_changes)
+            if retrying:
+                _lift_given_up(job)
             if batch is not None:
                 _set(job, replace(job.spec, batch="auto" if batch == "auto" else int(batch)))
             broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
@@ -86,10 +96,13 @@ def resume(path: Path, driving: Driving, place: Place, accept_changes: bool, bat
 
 def retry(path: Path, driving: Driving, place: Place, accept_changes: bool) -> int:
     """Give every given-up point a fresh budget and go on; return the exit status."""
-    with JobFile.open(path, driving=True) as job, job.lock(), job.commit() as tx:
+    return resume(path, driving, place, accept_changes, retrying=True)
+
+
+def _lift_given_up(job: JobFile) -> None:
+    with job.commit() as tx:
         for range_, _why in job.given_up():
             tx.lift(range_)
-    return resume(path, driving, place, accept_changes)
 
 
 def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
@@ -115,10 +128,7 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
     fingerprint = spec.fingerprint
     if wanted_spec.fingerprint and fingerprint and fingerprint != wanted_spec.fingerprint:
         if not wanted.accept_changes:
-            raise BadInputError(
-                f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
-                "Keep those results and do the rest with the new code: --accept-changes. Begin afresh: --new."
-            )
+            raise BadInputError(_code_has_changed(spec, so_far) + " Begin afresh: --new.")
         fingerprint = wanted_spec.fingerprint
     _set(
         job,
@@ -151,10 +161,27 @@ def _forget(job: JobFile) -> None:
         folder.rmdir()
 
 
-def _pin_present_code(job: JobFile) -> None:
-    """Take the method's code as it is now for the rest of the job."""
-    spec = job.spec
-    _set(job, replace(spec, fingerprint=present_fingerprint(spec)))
+def _compare_code(job: JobFile, place: Place, accept_changes: bool) -> None:
+    """Refuse to go on with other code than before, or take it for the rest of the job if that is wanted."""
+    spec, progress = job.spec, job.progress()
+    try:
+        fingerprint = present_fingerprint(spec)
+    except BadInputError:
+        if accept_changes or place.embedded:
+            raise
+        return  # only the consumers have the method; they compare it themselves
+    if fingerprint == spec.fingerprint or not spec.fingerprint:
+        return
+    if not accept_changes:
+        raise BadInputError(_code_has_changed(spec, f"{progress.done} of {progress.total} points done"))
+    _set(job, replace(spec, fingerprint=fingerprint))
+
+
+def _code_has_changed(spec: JobSpec, so_far: str) -> str:
+    return (
+        f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
+        "Keep those results and do the rest with the new code: --accept-changes."
+    )
 
 
 def _drive(
