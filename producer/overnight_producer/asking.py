@@ -10,10 +10,10 @@ from pathlib import Path
 
 from overnight_common.brokers.base import reply_queue
 from overnight_common.brokers.opening import open_broker
-from overnight_producer.jobfile import JobFile
-from overnight_producer.lock import JobBusyError, driver_of
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.lock import JobBusyError, driver_of
+from overnight_producer.jobs.records import JobState, Request
 from overnight_producer.options import Place
-from overnight_producer.records import JobState, Request
 
 ANSWER_SECONDS = 15.0
 LOOK_SECONDS = 0.1

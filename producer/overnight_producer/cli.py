@@ -11,15 +11,16 @@ import typer
 
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
-from overnight_producer import asking, reports, running
-from overnight_producer.doctor import examine
-from overnight_producer.export import check_output, export
-from overnight_producer.home import resolve
-from overnight_producer.jobfile import JobFile
-from overnight_producer.lock import JobBusyError
+from overnight_producer import asking, running
+from overnight_producer.exports.export import check_output, export
+from overnight_producer.jobs.home import resolve
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.lock import JobBusyError
 from overnight_producer.menu import run_menu
 from overnight_producer.options import Driving, Place, Wanted, environment
-from overnight_producer.tables import make_console
+from overnight_producer.reports import reports
+from overnight_producer.reports.doctor import examine
+from overnight_producer.views.tables import make_console
 
 app = typer.Typer(
     add_completion=False,

@@ -13,7 +13,7 @@ from overnight_common.fingerprints import command_fingerprint
 from overnight_producer.options import environment
 
 if TYPE_CHECKING:
-    from overnight_producer.jobspec import JobSpec
+    from overnight_producer.jobs.jobspec import JobSpec
 
 TIMEOUT_SECONDS = 300.0
 

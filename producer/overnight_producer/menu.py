@@ -10,11 +10,11 @@ from overnight_common.datasets import open_dataset
 from overnight_common.errors import BadInputError
 from overnight_producer import running
 from overnight_producer.describing import describe
-from overnight_producer.home import resolve
+from overnight_producer.jobs.home import resolve
+from overnight_producer.jobs.records import JobState
 from overnight_producer.options import Driving, Wanted
 from overnight_producer.questions import MenuLeft, ask_what_to_run
-from overnight_producer.records import JobState
-from overnight_producer.status_report import JobStanding, standings
+from overnight_producer.reports.status_report import JobStanding, standings
 
 if TYPE_CHECKING:
     from overnight_producer.options import Place

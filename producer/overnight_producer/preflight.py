@@ -15,9 +15,9 @@ from overnight_common.datasets import open_dataset
 from overnight_common.errors import BadInputError
 from overnight_common.fingerprints import command_fingerprint
 from overnight_producer.describing import describe
-from overnight_producer.export import check_output
-from overnight_producer.jobspec import JobSpec, new_job_id
-from overnight_producer.task_maker import PointTooLargeError, TaskMaker
+from overnight_producer.driving.task_maker import PointTooLargeError, TaskMaker
+from overnight_producer.exports.export import check_output
+from overnight_producer.jobs.jobspec import JobSpec, new_job_id
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from overnight_producer.standing import data_name
-from overnight_producer.wording import one_line, percent
+from overnight_producer.views.standing import data_name
+from overnight_producer.views.wording import one_line, percent
 
 if TYPE_CHECKING:
-    from overnight_producer.status_report import JobStanding
+    from overnight_producer.reports.status_report import JobStanding
 
 Ask = Callable[[str], str]
 Say = Callable[[str], None]

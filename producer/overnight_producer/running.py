@@ -17,24 +17,24 @@ from overnight_common.brokers.opening import open_broker
 from overnight_common.datasets import check_unchanged, open_dataset
 from overnight_common.errors import BadInputError, DataChangedError
 from overnight_producer.describing import present_fingerprint
-from overnight_producer.driver import Driver, DriverSettings, Ending, EndingKind
-from overnight_producer.export import check_first_result, export
-from overnight_producer.home import find_job, job_path
-from overnight_producer.jobfile import JobFile
+from overnight_producer.driving.driver import Driver, DriverSettings, Ending, EndingKind
+from overnight_producer.exports.export import check_first_result, export
+from overnight_producer.jobs.home import find_job, job_path
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.ranges import Policy
+from overnight_producer.jobs.records import JobState
 from overnight_producer.local_consumer import ConsumerGoneError, LocalConsumer
 from overnight_producer.options import environment
 from overnight_producer.preflight import batch_fault, check
-from overnight_producer.ranges import Policy
-from overnight_producer.records import JobState
-from overnight_producer.reports import failure_table
-from overnight_producer.view import console_kind, make_view
+from overnight_producer.reports.reports import failure_table
+from overnight_producer.views.view import console_kind, make_view
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
-    from overnight_producer.jobspec import JobSpec
+    from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.options import Driving, Place, Wanted
-    from overnight_producer.view import View
+    from overnight_producer.views.view import View
 
 DONE, SOME_GIVEN_UP, BAD_INPUT, UNREACHABLE, CANCELLED, INTERRUPTED = 0, 1, 2, 3, 4, 130
 CONSUMER_GRACE_SECONDS = 5.0

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from overnight_producer.home import all_jobs
-from overnight_producer.jobfile import JobFile
+from overnight_producer.jobs.home import all_jobs
+from overnight_producer.jobs.jobfile import JobFile
 from support.plain_loop import point_seeds
 
 if TYPE_CHECKING:

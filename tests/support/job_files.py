@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from overnight_common.values import encode_values
-from overnight_producer.jobfile import JobFile
-from overnight_producer.jobspec import JobSpec, new_job_id
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.jobspec import JobSpec, new_job_id
 
 
 def spec_of(points: int, **changes: Any) -> JobSpec:

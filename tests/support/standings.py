@@ -4,8 +4,8 @@ from typing import Any
 
 from overnight_common.brokers.base import BrokerState, Depth
 from overnight_common.messages import Cause, Failure, Reply
-from overnight_producer.records import JobState, Progress
-from overnight_producer.snapshot import Snapshot
+from overnight_producer.driving.snapshot import Snapshot
+from overnight_producer.jobs.records import JobState, Progress
 
 
 class Clock:

@@ -72,7 +72,9 @@ class Work:
         return self.owner is not None and now >= self._beat_at
 
     def take_is_due(self, db: tables.Database) -> bool:
-        """Tell, without writing, whether a transaction would find something for a subscription."""
+        """Tell, without writing, whether others left us something to do: messages, a queue, a lost lease."""
+        if self.owner is not None and not tables.owner_exists(db, self.owner):
+            return True
         for subscription in self.subscriptions:
             if not subscription.cancelled:
                 queue = tables.find_queue(db, subscription.queue)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from overnight_common.brokers.base import BrokerState, reply_queue, task_queue
+from overnight_common.brokers import embedded_tables as tables
+from overnight_common.brokers.base import BrokerState, Depth, reply_queue, task_queue
 from overnight_common.brokers.embedded import EmbeddedBroker
+from overnight_common.brokers.owners import this_process
 from overnight_common.errors import BrokerError, BrokerUnreachableError, RefusedError, UnroutableError
 from support.broker_use import Inbox, Outcomes, linger, opened, put, until, until_async
 
@@ -99,6 +101,53 @@ def test_after_a_lost_lease_the_work_is_elsewhere_and_a_late_ack_does_nothing(pa
             await until(lambda: len(first.deliveries) + len(second.deliveries) == 4, "the link works on")
 
     asyncio.run(run())
+
+
+def test_what_comes_back_to_the_same_consumer_is_not_settled_by_its_old_delivery(path: Path) -> None:
+    async def run() -> None:
+        silent = EmbeddedBroker(path, renew_seconds=3600)
+        watcher = EmbeddedBroker(path, lease_seconds=0.6)
+        async with opened(silent, watcher):
+            await silent.declare(TASKS)
+            await put(silent, TASKS, b"a")
+            inbox, nothing = Inbox(silent), Inbox(watcher)
+            await silent.subscribe(TASKS, 1, inbox, inbox.lost)
+            (old,) = await inbox.wait(1)
+            await watcher.subscribe(TASKS, 0, nothing, nothing.lost)
+            _, new = await inbox.wait(2)
+            await watcher.close()
+            assert (new.message.body, new.delivery_count) == (b"a", 1)
+            silent.ack(old)
+            silent.hand_back(old)
+            depth = await silent.depth(TASKS)
+            assert depth is not None
+            assert (depth.ready, depth.unacked) == (0, 1)
+            silent.ack(new)
+            depth = await silent.depth(TASKS)
+            assert depth is not None
+            assert (depth.ready, depth.unacked) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_an_owner_that_renewed_its_lease_just_now_keeps_its_work(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    db = sqlite3.connect(path, isolation_level=None)
+    tables.prepare(db, str(path))
+    tables.declare(db, TASKS, 0.0)
+    queue = tables.find_queue(db, TASKS)
+    assert queue is not None
+    tables.publish(db, [(queue, b"", b"a")])
+    owner = tables.add_owner(db, this_process())
+    assert len(tables.take(db, queue, owner, 1)) == 1
+    ((_, beat, _),) = tables.owners(db)
+    assert tables.beat(db, owner)
+    tables.drop_owner(db, owner, beat, failed=True, now=0.0)
+    assert tables.owner_exists(db, owner)
+    assert tables.count(db, TASKS) == Depth(ready=0, unacked=1, consumers=0)
+    tables.drop_owner(db, owner, beat + 1, failed=True, now=0.0)
+    assert tables.count(db, TASKS) == Depth(ready=1, unacked=0, consumers=0)
+    db.close()
 
 
 def test_a_consumer_that_beats_keeps_its_lease(path: Path) -> None:

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight_producer.batching import Limits, Pace, fixed_points, measured, next_points
+from overnight_producer.driving.batching import Limits, Pace, fixed_points, measured, next_points
 
 MANY = 10_000_000
 

@@ -6,10 +6,10 @@ import pytest
 
 from overnight_common.brokers.base import Depth
 from overnight_common.brokers.opening import open_broker
-from overnight_producer import doctor, machine
-from overnight_producer.doctor import Verdict, examine_broker, examine_machine
 from overnight_producer.options import Place
-from overnight_producer.tables import make_console
+from overnight_producer.reports import doctor, machine
+from overnight_producer.reports.doctor import Verdict, examine_broker, examine_machine
+from overnight_producer.views.tables import make_console
 
 
 def findings_of(home, **variables):

@@ -12,9 +12,9 @@ import pytest
 
 from overnight_common.errors import BadInputError
 from overnight_common.values import encode_values
-from overnight_producer import export as export_module
-from overnight_producer.export import ExportError, check_first_result, check_output, export
-from overnight_producer.plain_json import json_line
+from overnight_producer.exports import export as export_module
+from overnight_producer.exports.export import ExportError, check_first_result, check_output, export
+from overnight_producer.exports.plain_json import json_line
 from support.job_files import add, new_job
 
 FORMATS = [".npy", ".npz", ".jsonl", ".csv"]
@@ -319,8 +319,8 @@ def test_a_killed_export_leaves_the_old_file_and_the_next_one_tidies_up(tmp_path
         code = """
 import os, signal, sys
 from pathlib import Path
-from overnight_producer import export as module
-from overnight_producer.jobfile import JobFile
+from overnight_producer.exports import export as module
+from overnight_producer.jobs.jobfile import JobFile
 module.decode_values = lambda encoded: os.kill(os.getpid(), signal.SIGKILL)
 with JobFile.open(Path(sys.argv[1])) as job:
     module.export(job, Path(sys.argv[2]))

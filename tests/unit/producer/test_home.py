@@ -3,9 +3,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from overnight_common.errors import BadInputError
-from overnight_producer.home import all_jobs, find_job, job_path, resolve, unreadable
-from overnight_producer.jobfile import JobFile
-from overnight_producer.jobspec import new_job_id
+from overnight_producer.jobs.home import all_jobs, find_job, job_path, resolve, unreadable
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.jobspec import new_job_id
 from support.job_files import spec_of
 
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)

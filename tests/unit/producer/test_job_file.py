@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from overnight_common.messages import Cause, Failure
 from overnight_common.values import decode_values, encode_values
-from overnight_producer.jobfile import JobFile, JobFileError
-from overnight_producer.jobspec import JobSpec
-from overnight_producer.lock import JobBusyError, driver_of
-from overnight_producer.ranges import Range, RangeState, Split, apply, cut, published
-from overnight_producer.records import JobState
+from overnight_producer.jobs.jobfile import JobFile, JobFileError
+from overnight_producer.jobs.jobspec import JobSpec
+from overnight_producer.jobs.lock import JobBusyError, driver_of
+from overnight_producer.jobs.ranges import Range, RangeState, Split, apply, cut, published
+from overnight_producer.jobs.records import JobState
 from support.job_files import add, new_job, spec_of
 
 
@@ -346,7 +346,7 @@ def test_another_process_reads_while_the_driver_is_in_the_middle_of_a_cycle(job)
     code = """
 import sys
 from pathlib import Path
-from overnight_producer.jobfile import JobFile
+from overnight_producer.jobs.jobfile import JobFile
 with JobFile.open(Path(sys.argv[1])) as job:
     print(job.progress().done, sum(row.stop - row.start for row in job.results()))
 """
@@ -360,7 +360,7 @@ def test_any_process_may_ask_for_something_and_sees_the_answer(job):
     code = """
 import sys
 from pathlib import Path
-from overnight_producer.jobfile import JobFile
+from overnight_producer.jobs.jobfile import JobFile
 with JobFile.open(Path(sys.argv[1])) as job:
     print(job.request("retry", {"points": [3, 4]}))
 """
@@ -401,7 +401,7 @@ def test_a_second_driver_is_refused_and_told_who_drives(job):
         code = """
 import sys
 from pathlib import Path
-from overnight_producer.lock import DrivingLock, JobBusyError
+from overnight_producer.jobs.lock import DrivingLock, JobBusyError
 try:
     DrivingLock(Path(sys.argv[1]))
 except JobBusyError as error:
@@ -418,7 +418,7 @@ def test_a_killed_driver_leaves_the_job_free(job):
     code = """
 import sys
 from pathlib import Path
-from overnight_producer.lock import DrivingLock
+from overnight_producer.jobs.lock import DrivingLock
 lock = DrivingLock(Path(sys.argv[1]))
 print("locked", flush=True)
 sys.stdin.read()

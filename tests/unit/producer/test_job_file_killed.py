@@ -8,7 +8,7 @@ import time
 import pytest
 
 from overnight_common.values import decode_values
-from overnight_producer.jobfile import JobFile
+from overnight_producer.jobs.jobfile import JobFile
 from support.job_files import new_job
 
 POINTS_PER_CYCLE = 7
@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 from overnight_common.messages import Cause, Failure
 from overnight_common.values import encode_values
-from overnight_producer.jobfile import JobFile
-from overnight_producer.ranges import Range, RangeState, cut, published
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.ranges import Range, RangeState, cut, published
 
 with JobFile.open(Path(sys.argv[1]), driving=True) as job, job.lock():
     print("writing", flush=True)

@@ -3,11 +3,11 @@ import os
 import subprocess
 import sys
 
-from overnight_producer.outlet import Outlet
+from overnight_producer.views.outlet import Outlet
 
 TALKS_AFTER_THE_READER_LEFT = """
 import sys
-from overnight_producer.outlet import Outlet
+from overnight_producer.views.outlet import Outlet
 outlet = Outlet(sys.stdout)
 outlet.line("first")
 sys.stdin.read()  # until the reader has gone

@@ -5,7 +5,7 @@ import pytest
 from overnight_producer.menu import run_menu
 from overnight_producer.options import Place
 from overnight_producer.questions import MenuChoice, MenuLeft, ask_what_to_run, whole_number
-from overnight_producer.status_report import JobStanding
+from overnight_producer.reports.status_report import JobStanding
 from support.job_files import spec_of
 from support.standings import progress_of
 

@@ -2,7 +2,7 @@ import pytest
 
 from overnight_common.errors import NotConnectedError, TooLargeError
 from overnight_common.messages import Cause, Failure, Reply
-from overnight_producer.ranges import (
+from overnight_producer.jobs.ranges import (
     NOT_IN_FLIGHT,
     STALE_ATTEMPT,
     UNKNOWN_RANGE,

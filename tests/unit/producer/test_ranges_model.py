@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from overnight_common.errors import NotConnectedError, TooLargeError
 from overnight_common.messages import Cause, Failure, Reply
-from overnight_producer.ranges import (
+from overnight_producer.jobs.ranges import (
     Complete,
     Drop,
     GiveUp,

@@ -11,13 +11,13 @@ from overnight_common.brokers.base import BrokerState, Depth, Message
 from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError, BrokerError
 from overnight_common.messages import Cause, Failure
-from overnight_producer import failure_report, queue_report, reports, status_report
-from overnight_producer.home import job_path
-from overnight_producer.jobfile import JobFile
+from overnight_producer.jobs.home import job_path
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.ranges import Range, RangeState
+from overnight_producer.jobs.records import JobState
 from overnight_producer.options import Place
-from overnight_producer.ranges import Range, RangeState
-from overnight_producer.records import JobState
-from overnight_producer.tables import make_console
+from overnight_producer.reports import failure_report, queue_report, reports, status_report
+from overnight_producer.views.tables import make_console
 from support.job_files import add, spec_of
 
 

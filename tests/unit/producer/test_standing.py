@@ -3,7 +3,7 @@ import shlex
 import pytest
 
 from overnight_common.brokers.base import BrokerState, Depth
-from overnight_producer import standing
+from overnight_producer.views import standing
 from support.job_files import spec_of
 from support.standings import Clock, progress_of, snapshot_of
 

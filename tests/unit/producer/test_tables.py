@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from overnight_producer.tables import Table, make_console, print_json, print_line, print_table
+from overnight_producer.views.tables import Table, make_console, print_json, print_line, print_table
 
 TEXTS = st.text(alphabet=st.sampled_from("abc déü漢字"), max_size=60)
 

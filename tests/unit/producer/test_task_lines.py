@@ -1,8 +1,8 @@
 import pytest
 
 from overnight_common.messages import Cause, Failure, Reply
-from overnight_producer.ranges import Again, Complete, Drop, GiveUp, Range, Running, Split
-from overnight_producer.task_lines import LINES_PER_SECOND, TaskLines, left_out_line, line_of
+from overnight_producer.jobs.ranges import Again, Complete, Drop, GiveUp, Range, Running, Split
+from overnight_producer.views.task_lines import LINES_PER_SECOND, TaskLines, left_out_line, line_of
 from support.standings import Clock, failed, finished
 
 AGAIN = Again(0.2, charged=True)

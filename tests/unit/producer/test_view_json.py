@@ -3,9 +3,9 @@ import json
 
 from overnight_common.brokers.base import Depth
 from overnight_common.messages import Cause
-from overnight_producer.outlet import Outlet
-from overnight_producer.ranges import Again, Complete
-from overnight_producer.view_json import JsonView
+from overnight_producer.jobs.ranges import Again, Complete
+from overnight_producer.views.outlet import Outlet
+from overnight_producer.views.view_json import JsonView
 from support.job_files import spec_of
 from support.standings import Clock, failed, finished, snapshot_of
 

@@ -1,9 +1,9 @@
 import io
 
 from overnight_common.brokers.base import BrokerState, Depth
-from overnight_producer.outlet import Outlet
-from overnight_producer.ranges import Again, Complete, Range, Split
-from overnight_producer.view_plain import PlainView
+from overnight_producer.jobs.ranges import Again, Complete, Range, Split
+from overnight_producer.views.outlet import Outlet
+from overnight_producer.views.view_plain import PlainView
 from support.job_files import spec_of
 from support.standings import Clock, failed, finished, snapshot_of
 

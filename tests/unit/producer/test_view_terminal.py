@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from overnight_common.brokers.base import BrokerState
-from overnight_producer.outlet import Outlet
-from overnight_producer.ranges import Again, Complete
-from overnight_producer.view import ConsoleKind, console_kind, make_view
-from overnight_producer.view_json import JsonView
-from overnight_producer.view_plain import PlainView
-from overnight_producer.view_terminal import TerminalView, progress_bar
+from overnight_producer.jobs.ranges import Again, Complete
+from overnight_producer.views.outlet import Outlet
+from overnight_producer.views.view import ConsoleKind, console_kind, make_view
+from overnight_producer.views.view_json import JsonView
+from overnight_producer.views.view_plain import PlainView
+from overnight_producer.views.view_terminal import TerminalView, progress_bar
 from support.job_files import spec_of
 from support.standings import Clock, failed, finished, progress_of, snapshot_of
 
@@ -24,10 +24,10 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 LOOKS_ON = """
 import sys
-from overnight_producer.view import ConsoleKind, console_kind, make_view
+from overnight_producer.views.view import ConsoleKind, console_kind, make_view
 from support.job_files import spec_of
 from support.standings import failed, snapshot_of
-from overnight_producer.ranges import Again
+from overnight_producer.jobs.ranges import Again
 kind = console_kind()
 assert kind is ConsoleKind.TERMINAL, kind
 view = make_view(kind, spec_of(1797))

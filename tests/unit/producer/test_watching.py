@@ -4,12 +4,12 @@ import json
 import pytest
 
 from overnight_common.messages import Cause, Failure
-from overnight_producer.home import job_path
-from overnight_producer.jobfile import JobFile
-from overnight_producer.ranges import Range, RangeState
-from overnight_producer.records import JobState
-from overnight_producer.view import ConsoleKind
-from overnight_producer.watching import Watcher, ending_of, watch
+from overnight_producer.jobs.home import job_path
+from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.ranges import Range, RangeState
+from overnight_producer.jobs.records import JobState
+from overnight_producer.reports.watching import Watcher, ending_of, watch
+from overnight_producer.views.view import ConsoleKind
 from support.job_files import add, spec_of
 from support.standings import progress_of
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight_producer.window import FIRST_WINDOW, LARGEST_WINDOW, Sight, SlotsSeen, next_window
+from overnight_producer.driving.window import FIRST_WINDOW, LARGEST_WINDOW, Sight, SlotsSeen, next_window
 
 COUNTS = st.integers(0, 10**6)
 RATES = st.floats(0, 10**6)

@@ -5,7 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight_producer.wording import block, clock, counted, duration, one_line, pace, percent, points_of
+from overnight_producer.views.wording import (
+    block,
+    clock,
+    counted,
+    duration,
+    one_line,
+    pace,
+    percent,
+    points_of,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,1 @@
+"""Drive a job: publish its tasks, read replies, decide, write."""

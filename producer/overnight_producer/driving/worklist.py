@@ -1,0 +1,88 @@
+"""Hold in memory the ranges of a job that wait, each until it is due, and those that are out."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterable, Iterator
+
+from overnight_producer.jobs.ranges import Range, RangeState
+
+
+class Worklist:
+    """Know every range that waits or is in flight by its start; ranges never overlap.
+
+    Due times are monotonic seconds: a clock that is set back delays nothing.
+    """
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        """Take the ranges of a job file; all that wait are due now."""
+        self._by_start: dict[int, Range] = {}
+        self._due: list[tuple[float, int, int]] = []
+        self._order = itertools.count()
+        self._waiting = 0
+        self._out = 0
+        for range_ in ranges:
+            self.put(range_, due=0.0)
+
+    def __len__(self) -> int:
+        return len(self._by_start)
+
+    @property
+    def waiting(self) -> int:
+        """Count the ranges that wait to be published."""
+        return self._waiting
+
+    @property
+    def out(self) -> int:
+        """Count the ranges that are published and unfinished: what the window limits."""
+        return self._out
+
+    def get(self, start: int, stop: int) -> Range | None:
+        """Return the unfinished range `[start, stop)`, or None."""
+        found = self._by_start.get(start)
+        return found if found is not None and found.stop == stop else None
+
+    def in_flight(self) -> Iterator[Range]:
+        """Yield the ranges that are published or running."""
+        yield from [r for r in self._by_start.values() if r.in_flight]
+
+    def put(self, range_: Range, due: float = 0.0) -> None:
+        """Add a range or put a new state in place of its old one; a waiting one is due at `due`."""
+        self.remove(range_.start)
+        self._by_start[range_.start] = range_
+        if range_.state is RangeState.WAITING:
+            self._waiting += 1
+            heapq.heappush(self._due, (due, next(self._order), range_.start))
+        elif range_.in_flight:
+            self._out += 1
+
+    def remove(self, start: int) -> None:
+        """Forget the range that begins at `start`, if there is one."""
+        old = self._by_start.pop(start, None)
+        if old is None:
+            return
+        if old.state is RangeState.WAITING:
+            self._waiting -= 1
+        elif old.in_flight:
+            self._out -= 1
+
+    def take_due(self, now: float) -> Range | None:
+        """Return the waiting range that is due longest, or None; it stays in the list as it is."""
+        self._drop_stale()
+        if not self._due or self._due[0][0] > now:
+            return None
+        return self._by_start[heapq.heappop(self._due)[2]]
+
+    def next_due(self) -> float | None:
+        """Return when the next waiting range is due, or None if none waits."""
+        self._drop_stale()
+        return self._due[0][0] if self._due else None
+
+    def _drop_stale(self) -> None:
+        # An entry is stale when its range was finished or published since, by a late result say.
+        while self._due:
+            range_ = self._by_start.get(self._due[0][2])
+            if range_ is not None and range_.state is RangeState.WAITING:
+                return
+            heapq.heappop(self._due)

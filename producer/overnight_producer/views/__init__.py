@@ -1,0 +1,1 @@
+"""Show a driven job: on a terminal, in plain lines, as JSON."""

@@ -1,0 +1,106 @@
+"""Show a job in plain lines: for a log file, a pipe or a very simple terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from overnight_producer.views import standing
+from overnight_producer.views.task_lines import TaskLines, left_out_line, line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from overnight_common.messages import Reply
+    from overnight_producer.driving.snapshot import Snapshot
+    from overnight_producer.jobs.jobspec import JobSpec
+    from overnight_producer.jobs.ranges import Decision
+    from overnight_producer.views.outlet import Outlet
+
+LINE_SECONDS = 10.0
+STEP_PERCENT = 10
+REPEAT_TROUBLE_SECONDS = 60.0
+
+
+class PlainView:
+    """Print one line every 10 s and at each tenth of the way; a trouble when it comes and each minute."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        outlet: Outlet,
+        verbose: bool = False,
+        monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._spec = spec
+        self._outlet = outlet
+        self._monotonic = monotonic
+        self._clock = clock
+        self._tasks = TaskLines(self._say_task, self._say_left_out, verbose, monotonic)
+        self._patience = standing.Patience(monotonic=monotonic)
+        self._due = 0.0
+        self._step = -1
+        self._line = ""
+        self._latest: Snapshot | None = None
+        self._told: dict[str, float] = {}  # kind of trouble -> when it was told
+        self._finished = False
+
+    def start(self) -> None:
+        """Say what the job is."""
+        self._due = self._monotonic() + LINE_SECONDS
+        self.say(standing.title(self._spec))
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Print a line if it is time for one."""
+        self._latest = snapshot
+        self._tasks.tick()
+        now = self._monotonic()
+        lonely = self._patience.over(standing.nobody_takes(snapshot))
+        self._tell_troubles(standing.troubles(snapshot, self._spec, lonely), now)
+        step = 100 * snapshot.progress.done // max(snapshot.progress.total, 1) // STEP_PERCENT
+        if self._step < 0:
+            self._step = step  # a resumed job begins in the middle: that is no step
+        # A fast job passes several steps in one look: one line, and never more than one a second.
+        if now >= self._due or (step > self._step and now >= self._due - LINE_SECONDS + 1.0):
+            self._due = now + LINE_SECONDS
+            self._step = step
+            self._line = standing.status_line(snapshot, self._clock())
+            self.say(self._line)
+
+    def say(self, text: str) -> None:
+        """Print the text."""
+        self._tasks.flush()
+        self._outlet.line(text)
+
+    def task(self, reply: Reply, decision: Decision) -> None:
+        """Print what became of a task, as far as a few lines a second allow."""
+        self._tasks.task(reply, decision)
+
+    def finish(self, ending_text: str, exit_status: int | None = None) -> None:  # noqa: ARG002 - part of the protocol
+        """Print the last figures and the ending."""
+        if self._finished:
+            return
+        self._finished = True
+        self._tasks.flush()
+        if self._latest is not None:
+            line = standing.status_line(self._latest, self._clock())
+            if line != self._line:
+                self.say(line)
+        self.say(ending_text)
+
+    def _tell_troubles(self, lines: list[str], now: float) -> None:
+        kinds = [line.split(":", 1)[0] for line in lines]
+        for kind, line in zip(kinds, lines, strict=True):
+            told = self._told.get(kind)
+            if told is None or now - told >= REPEAT_TROUBLE_SECONDS:
+                self._told[kind] = now
+                self.say(line)
+        # One that comes and goes every second is not told every second.
+        self._told = {k: t for k, t in self._told.items() if k in kinds or now - t < LINE_SECONDS}
+
+    def _say_task(self, reply: Reply, decision: Decision) -> None:
+        self._outlet.line(line_of(reply, decision))
+
+    def _say_left_out(self, failed: int, finished: int) -> None:
+        self._outlet.line(left_out_line(failed, finished))
