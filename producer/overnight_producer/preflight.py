@@ -17,7 +17,7 @@ from overnight_common.fingerprints import command_fingerprint
 from overnight_producer.describing import describe
 from overnight_producer.driving.task_maker import PointTooLargeError, TaskMaker
 from overnight_producer.exports.export import check_output
-from overnight_producer.jobs.jobspec import JobSpec, new_job_id
+from overnight_producer.jobs.jobspec import JobSpec, new_job_id, own_queue
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
@@ -92,7 +92,7 @@ def check(wanted: Wanted, driving: Driving, place: Place) -> Plan:
         batch="auto" if wanted.batch == "auto" else int(wanted.batch),
         per_point=per_point,
         # A run with a consumer of its own keeps to a queue of its own: nobody else serves its method.
-        queue=wanted.queue or (f"run-{job_id}" if embedded and driving.slots != "0" else "default"),
+        queue=wanted.queue or (own_queue(job_id) if embedded and driving.slots != "0" else "default"),
         time_limit_seconds=wanted.time_limit_seconds,
         max_failures=None if wanted.max_failures == "all" else int(wanted.max_failures),
         source=str(wanted.source.absolute()),
@@ -159,9 +159,16 @@ def _stop(wanted: Wanted, dataset: DataSet | None, faults: _Faults) -> int:
     return length if wanted.count is None else min(length, max(wanted.start, 0) + max(wanted.count, 0))
 
 
+def batch_fault(batch: str) -> str | None:
+    """Return what is wrong with a number of points per task, or None if it can be used."""
+    if batch == "auto" or (batch.isdecimal() and int(batch) >= 1):
+        return None
+    return f"--batch {batch}: give a number of points from 1 on, or auto"
+
+
 def _numbers(wanted: Wanted, driving: Driving, place: Place, faults: _Faults) -> None:
-    if wanted.batch != "auto" and not (wanted.batch.isdecimal() and int(wanted.batch) >= 1):
-        faults.add(f"--batch {wanted.batch}: give a number of points from 1 on, or auto")
+    if (fault := batch_fault(wanted.batch)) is not None:
+        faults.add(fault)
     if driving.slots != "auto" and not driving.slots.isdecimal():
         faults.add(f"--slots {driving.slots}: give a number of slots (0: start no consumer), or auto")
     if wanted.max_failures != "all" and not (
