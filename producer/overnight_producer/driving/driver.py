@@ -178,12 +178,8 @@ class Driver:
             await self._broker.delete(self._queue)  # only void tasks are in it
         for queue in (self._queue, DEAD_QUEUE):
             await self._broker.declare(queue)
-<<<<<<< HEAD
         taken_up = self._spec.epoch > 0
-        if not taken_up or await self._broker.depth(self._reply_queue) is None:
-=======
         if is_new:
->>>>>>> h
             self._begin_epoch()
         await self._broker.declare(self._reply_queue)
         if taken_up:
