@@ -59,6 +59,9 @@ def run(
     broker_timeout: Annotated[
         float, _option("--broker-timeout", "Seconds to reach the broker at start.")
     ] = 30.0,
+    parent: Annotated[
+        int | None, typer.Option("--parent", hidden=True, help="Stop when this process, our parent, is gone.")
+    ] = None,
 ) -> None:
     """Take tasks from a broker, run methods on them, and answer every one.
 
@@ -83,6 +86,7 @@ def run(
         device=device,
         log_level=log_level,
         broker_timeout=broker_timeout,
+        parent=parent,
     )
     raise typer.Exit(serve(raw))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
@@ -48,8 +49,13 @@ class Intake:
             lambda: self._on_lost(self),
         )
 
+    def stop(self) -> None:
+        """Take nothing more from now on; `close` follows."""
+        self._set(0)
+        self._paused_until = math.inf
+
     async def close(self) -> None:
-        """Take nothing more."""
+        """End the subscription."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.cancel()

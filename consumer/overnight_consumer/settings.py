@@ -43,6 +43,7 @@ class Settings:
         device: kind of device the slots use.
         log_level: for the log on standard error.
         broker_timeout_seconds: how long to try to reach the broker at the start.
+        parent: id of the process without which this consumer has no use; None if it stands alone.
     """
 
     broker: str | None
@@ -62,6 +63,7 @@ class Settings:
     device: str = "cpu"
     log_level: str = "info"
     broker_timeout_seconds: float = 30.0
+    parent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,7 @@ class RawSettings:
     device: str = "auto"
     log_level: str = "info"
     broker_timeout: float = 30.0
+    parent: int | None = None
 
 
 def validated(raw: RawSettings) -> Settings:
@@ -114,6 +117,7 @@ def validated(raw: RawSettings) -> Settings:
         device="cpu" if raw.device == "auto" else raw.device,
         log_level=raw.log_level.lower(),
         broker_timeout_seconds=raw.broker_timeout,
+        parent=raw.parent,
     )
 
 

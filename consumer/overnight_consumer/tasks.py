@@ -393,4 +393,6 @@ class Tasks:
     def stop_taking(self) -> None:
         """Give back what has not started and whatever still comes."""
         self._stopping = True
+        for intake in self._intakes:
+            intake.stop()  # first, or what is handed back comes again at once
         self.hand_back_waiting()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -329,6 +330,7 @@ class _Drive:
             *("--source", spec.source),
             *("--slots", self._driving.slots),
             *("--name", "local"),
+            *("--parent", str(os.getpid())),
             *("--max-message-bytes", str(self._place.max_message_bytes)),
             *("--log-level", "info" if self._driving.verbose else "error"),
         ]

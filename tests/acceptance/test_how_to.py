@@ -202,6 +202,14 @@ def rights(of: str) -> dict[str, str]:
     return {name: code(row[name])[0] for name in ("configure", "write", "read")}
 
 
+def rights_of_the_one_user() -> dict[str, str]:
+    (script,) = [
+        block.text for block in blocks(TO_RABBITMQ) if block.language == "sh" and "rabbitmqctl" in block.text
+    ]
+    *_, configure, write, read = shlex.split(script)
+    return {"configure": configure, "write": write, "read": read}
+
+
 def operators_command() -> str:
     (command,) = [
         span for span in code(section(document("docs/operations.md"), "Rights")) if "--idle-exit" in span
@@ -233,7 +241,9 @@ def test_a_job_begun_on_the_laptop_goes_on_over_rabbitmq_with_the_least_rights(
     np.save(tmp_path / "points.npy", points)
     on_the_laptop, consumer, over_rabbitmq = commands_of(TO_RABBITMQ)
     url = private_rabbitmq.vhost()
-    run(operators_command(), tmp_path, OVERNIGHT_BROKER=url)
+    run(
+        operators_command(), tmp_path, OVERNIGHT_BROKER=private_rabbitmq.user(url, **rights_of_the_one_user())
+    )
 
     with running(on_the_laptop, tmp_path) as laptop:
         wait_until_some_are_done(tmp_path)
