@@ -60,6 +60,9 @@ def run(
     broker_timeout: Annotated[
         float, _option("--broker-timeout", "Seconds to reach the broker at start.")
     ] = 30.0,
+    parent: Annotated[
+        int | None, typer.Option("--parent", hidden=True, help="Stop when this process, our parent, is gone.")
+    ] = None,
     metrics_port: Annotated[
         int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
     ] = None,
@@ -88,6 +91,7 @@ def run(
         device=device,
         log_level=log_level,
         broker_timeout=broker_timeout,
+        parent=parent,
         metrics_port=metrics_port,
         metrics_address=metrics_address,
     )

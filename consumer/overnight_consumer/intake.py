@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
@@ -49,8 +50,13 @@ class Intake:
             lambda: self._on_lost(self),
         )
 
+    def stop(self) -> None:
+        """Take nothing more from now on; `close` follows."""
+        self._set(0)
+        self._paused_until = math.inf
+
     async def close(self) -> None:
-        """Take nothing more."""
+        """End the subscription."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.cancel()
@@ -92,11 +98,11 @@ class Intake:
             self._paused_until = None
             self._set(prefetch)
 
-    def want(self, prefetch: int, *, exactly: bool = False) -> None:
-        """Change the prefetch if that is worth it."""
+    def want(self, prefetch: int, *, exactly: bool = False, least: int = 0) -> None:
+        """Change the prefetch if that is worth it, or if it is below `least`."""
         if self.paused or prefetch == self._prefetch:
             return
-        if exactly or differs_markedly(self._prefetch, prefetch):
+        if exactly or self._prefetch < least or differs_markedly(self._prefetch, prefetch):
             self._set(prefetch)
 
     def _set(self, prefetch: int) -> None:

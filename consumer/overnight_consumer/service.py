@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -119,7 +120,7 @@ class Service:
     async def _loop(self, tasks: Tasks, intakes: list[Intake]) -> None:
         """Let time pass until it is time to stop."""
         idle = self._settings.idle_exit_seconds
-        while not self._signals:
+        while not self._signals and not self._orphaned():
             now = time.monotonic()
             if idle is not None and not len(tasks) and now - tasks.active_at >= idle:
                 log.info("no task for %g s: ends", idle)
@@ -127,6 +128,14 @@ class Service:
             tasks.tick(now)
             self._show(tasks, intakes)
             await self._sleep()
+
+    def _orphaned(self) -> bool:
+        """Tell whether the process that we belong to is gone."""
+        parent = self._settings.parent
+        if parent is None or os.getppid() == parent:
+            return False
+        log.warning("process %d, which started this consumer, is gone: no more tasks are taken", parent)
+        return True
 
     async def _drain(self, tasks: Tasks, intakes: list[Intake]) -> None:
         """Stop taking tasks, then let what runs end within the grace period."""

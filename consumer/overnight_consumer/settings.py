@@ -44,6 +44,7 @@ class Settings:
         device: kind of device the slots use.
         log_level: for the log on standard error.
         broker_timeout_seconds: how long to try to reach the broker at the start.
+        parent: id of the process without which this consumer has no use; None if it stands alone.
         metrics_port: where figures and health are served, 0 for any free port, None for nowhere.
         metrics_address: on which address of this machine.
     """
@@ -65,6 +66,7 @@ class Settings:
     device: str = "cpu"
     log_level: str = "info"
     broker_timeout_seconds: float = 30.0
+    parent: int | None = None
     metrics_port: int | None = None
     metrics_address: str = LOOPBACK
 
@@ -89,6 +91,7 @@ class RawSettings:
     device: str = "auto"
     log_level: str = "info"
     broker_timeout: float = 30.0
+    parent: int | None = None
     metrics_port: int | None = None
     metrics_address: str = LOOPBACK
 
@@ -121,6 +124,7 @@ def validated(raw: RawSettings) -> Settings:
         device="cpu" if raw.device == "auto" else raw.device,
         log_level=raw.log_level.lower(),
         broker_timeout_seconds=raw.broker_timeout,
+        parent=raw.parent,
         metrics_port=raw.metrics_port,
         metrics_address=raw.metrics_address,
     )

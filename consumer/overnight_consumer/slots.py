@@ -128,6 +128,7 @@ class Slot:
         held.slot = self.number
         held.dispatched_at = time.monotonic()
         self._child.send(Work(held.delivery_count, held.body))
+        self._observer.started(held)
 
     def abandon(self) -> None:
         """Kill the child with the task that it runs; nobody wants it any more."""
@@ -196,6 +197,8 @@ class Slot:
         if held is None or self.state is not SlotState.BUSY:
             return
         self.start_failures = 0
+        held.outcome = answer.cause or answer.kind
+        self._observer.ran(held, answer.seconds)
         self._become(SlotState.ENDING if self._limit_passed else SlotState.FREE)
         self._listener.on_answer(self, held, answer)
 
@@ -219,6 +222,7 @@ class Slot:
         if held is not None:
             limit = held.task.time_limit_seconds if passed else None
             seconds = now - held.dispatched_at
+            self._observer.ran(held, seconds)
             self._listener.on_task_death(
                 self, held, dataclasses.replace(death, seconds=seconds, limit_seconds=limit)
             )

@@ -176,7 +176,6 @@ class Tasks:
             return
         self._journal.started(slot.number, held.task)
         slot.run(held)
-        self._observer.started(held)
 
     def _cannot_start(self) -> bool:
         return self._start_death is not None and all(slot.start_failures for slot in self._slots)
@@ -185,8 +184,7 @@ class Tasks:
 
     def on_answer(self, slot: Slot, held: Held, answer: Answer) -> None:
         """Pass an answer on to the job."""
-        held.outcome = answer.cause or answer.kind
-        self._ended(held, time.monotonic() - held.dispatched_at, answer.seconds)
+        self._ended(time.monotonic() - held.dispatched_at)
         self._journal.answered(slot.number, held.task, answer)
         accusing = answer.cause in _ACCUSING
         if not accusing:
@@ -207,7 +205,7 @@ class Tasks:
 
     def on_task_death(self, slot: Slot, held: Held, death: Death) -> None:
         """Say why the child died."""
-        self._ended(held, death.seconds, death.seconds)
+        self._ended(death.seconds)
         failure = failure_of(death)
         log.warning("slot %d failed %s: %s", slot.number, name_of(held.task), failure.message)
         if held.stage is Stage.RUNNING:
@@ -221,8 +219,7 @@ class Tasks:
             self._free.remove(slot)
         self._dispatch()
 
-    def _ended(self, held: Held, seconds: float, run_seconds: float) -> None:
-        self._observer.ran(held, run_seconds)
+    def _ended(self, seconds: float) -> None:
         self._mean_seconds = moving_mean(self._mean_seconds, seconds)
         self._answers += 1
         self._journal.pace(self._mean_seconds)
@@ -383,9 +380,11 @@ class Tasks:
 
     def _set_prefetch(self) -> None:
         parked = sum(len(parked) for parked in self._parked.values())
-        wanted = self._prefetch() + min(parked, _MOST_PARKED_AHEAD)
+        # What is parked must not keep others out; twice as much, so that a long queue is passed in few steps.
+        least = len(self._slots) + min(parked, _MOST_PARKED_AHEAD) if parked else 0
+        wanted = self._prefetch() + min(2 * parked, _MOST_PARKED_AHEAD)
         for intake in self._intakes:
-            intake.want(wanted, exactly=not self._short and not parked)
+            intake.want(wanted, exactly=not self._short and not parked, least=least)
 
     def on_state(self, state: BrokerState) -> None:
         """Follow the link."""
@@ -397,4 +396,6 @@ class Tasks:
     def stop_taking(self) -> None:
         """Give back what has not started and whatever still comes."""
         self._stopping = True
+        for intake in self._intakes:
+            intake.stop()  # first, or what is handed back comes again at once
         self.hand_back_waiting()

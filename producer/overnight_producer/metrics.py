@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -271,13 +271,16 @@ def _read_queues(jobs: list[tuple[str, Snapshot]]) -> Iterator[Reading]:
 
 
 @asynccontextmanager
-async def watched(broker: Broker, address: str, port: int) -> AsyncIterator[DriveObserver]:
+async def watched(
+    broker: Broker, address: str, port: int, say: Callable[[str], None]
+) -> AsyncIterator[DriveObserver]:
     """Serve figures and health as long as the context lasts.
 
     Args:
         broker: not open yet.
         address: of this machine, where to listen.
         port: 0 for any free one.
+        say: is told where it is, once.
 
     Yields:
         The observer to give to each driver of this process.
@@ -287,7 +290,8 @@ async def watched(broker: Broker, address: str, port: int) -> AsyncIterator[Driv
     """
     metrics, pulse = ProducerMetrics(), Pulse()
     health = Health(live=pulse.fault, ready=metrics.not_ready)
-    with MetricsServer(address, port, Exposition("producer", metrics.read), health):
+    with MetricsServer(address, port, Exposition("producer", metrics.read), health) as server:
+        say(f"metrics at {server.url}")
         metrics.broker.follow(broker)
         pulse.start()
         counting = asyncio.create_task(metrics.count_dead_letters(broker))

@@ -3,56 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import random
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import pika
 import pytest
 
-from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, reply_queue, task_queue
-from overnight_common.brokers.rabbitmq import RabbitMQBroker
+from overnight_common.brokers.base import BrokerState
 from overnight_common.errors import (
     BadInputError,
-    BrokerError,
     BrokerUnreachableError,
     NotConnectedError,
-    QueueMismatchError,
-    TooLargeError,
     UnroutableError,
 )
 from support.broker_use import Inbox, Outcomes, linger, message, opened, put, until, until_async
+from support.rabbitmq_use import QUEUE, broker_at, is_ready, unacked_is
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from overnight_common.errors import PublishError
     from support.rabbitmq import RabbitMQNode
 
+
 pytestmark = pytest.mark.rabbitmq
-QUEUE = task_queue("faults")
-
-
-def broker_at(url: str, **settings: object) -> RabbitMQBroker:
-    return RabbitMQBroker(url, max_message_bytes=1 << 20, **settings)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def node(private_rabbitmq: RabbitMQNode) -> Iterator[RabbitMQNode]:
-    yield private_rabbitmq
-    private_rabbitmq.set_memory_alarm(False)
-
-
-@pytest.fixture
-def url(node: RabbitMQNode) -> str:
-    return node.vhost()
-
-
-async def is_ready(broker: RabbitMQBroker, queue: str, ready: int) -> bool:
-    depth = await broker.depth(queue)
-    return depth is not None and depth.ready == ready
 
 
 def test_a_subscription_goes_on_by_itself_after_the_broker_was_killed_and_started(
@@ -156,21 +128,6 @@ def test_what_was_held_comes_again_when_the_server_closes_the_connection(
             assert subscription.active
 
     asyncio.run(scene())
-
-
-async def unacked_is(node: RabbitMQNode, url: str, queue: str, count: int) -> bool:
-    return await asyncio.to_thread(unacked, node, url, queue) == count
-
-
-def unacked(node: RabbitMQNode, url: str, queue: str) -> int:
-    """Ask the queue itself: the metrics are seconds behind."""
-    vhost = urlsplit(url).path[1:]
-    return int(
-        node.eval(
-            f'{{ok, Q}} = rabbit_amqqueue:lookup({{resource, <<"{vhost}">>, queue, <<"{queue}">>}}), '
-            "[{messages_unacknowledged, N}] = rabbit_amqqueue:info(Q, [messages_unacknowledged]), N."
-        )
-    )
 
 
 def test_an_alarm_blocks_publishing_and_lets_acks_through(node: RabbitMQNode, url: str) -> None:
@@ -293,25 +250,6 @@ def test_a_refusal_is_said_at_once_with_its_reason(url: str, change: object, wor
     asyncio.run(scene())
 
 
-def test_a_queue_with_other_arguments_is_an_error_that_shows_both_and_the_way_out(url: str) -> None:
-    with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as raw:
-        raw.channel().queue_declare(QUEUE, durable=True)
-
-    async def scene() -> None:
-        broker = broker_at(url)
-        async with opened(broker):
-            with pytest.raises(QueueMismatchError) as caught:
-                await broker.declare(QUEUE)
-            said = str(caught.value)
-            assert "received" in said
-            assert "current is" in said
-            assert "delete" in said
-            await broker.declare(task_queue("other"))
-            assert broker.state is BrokerState.CONNECTED
-
-    asyncio.run(scene())
-
-
 def test_a_queue_deleted_under_a_consumer_is_noticed_and_taken_up_again_when_it_is_back(url: str) -> None:
     async def scene() -> None:
         broker, other = broker_at(url), broker_at(url)
@@ -373,132 +311,6 @@ def timeout_setting(tick_ms: int, timeout_ms: int) -> str:
     )
 
 
-def test_without_the_right_to_declare_a_queue_is_found_and_a_missing_one_is_named(
-    node: RabbitMQNode, url: str
-) -> None:
-    async def scene() -> None:
-        owner, guest = broker_at(url), broker_at(node.user(url))
-        async with opened(guest):
-            missing = Outcomes()
-            missing.publish(guest, QUEUE, b"no exchange yet")
-            (error,) = await missing.wait(1)
-            assert isinstance(error, UnroutableError)
-            with pytest.raises(BrokerError, match="no right to make it"):
-                await guest.declare(QUEUE)
-            async with opened(owner):
-                await owner.declare(QUEUE)
-            await put(guest, QUEUE, b"the exchange has come")
-            await guest.declare(QUEUE)
-            with pytest.raises(BrokerError, match=r"overnight\.tasks\.other.*no right to make it"):
-                await guest.declare(task_queue("other"))
-            inbox = Inbox(guest, ack=True)
-            await guest.subscribe(QUEUE, 1, inbox, inbox.lost)
-            await put(guest, QUEUE, b"1")
-            await inbox.wait(2)
-
-    asyncio.run(scene())
-
-
-def test_a_message_over_the_servers_own_limit_is_too_large_and_costs_only_a_channel(
-    node: RabbitMQNode, url: str
-) -> None:
-    async def scene() -> None:
-        broker = broker_at(url)
-        node.eval("application:set_env(rabbit, max_message_size, 100000), ok.")
-        try:
-            async with opened(broker):
-                await broker.declare(QUEUE)
-                outcomes = Outcomes()
-                outcomes.publish(broker, QUEUE, b"x" * 100_001)
-                (error,) = await outcomes.wait(1)
-                assert isinstance(error, TooLargeError)
-                await until(lambda: broker.state is BrokerState.CONNECTED, "the channel again")
-                await put(broker, QUEUE, b"small")
-        finally:
-            node.eval("application:set_env(rabbit, max_message_size, 134217728), ok.")
-
-    asyncio.run(scene())
-
-
-def test_what_is_held_never_grows_beyond_the_prefetch_while_it_is_changed_under_load(url: str) -> None:
-    async def scene() -> None:
-        broker, source = broker_at(url), broker_at(url)
-        dice = random.Random(7)
-        count = 3000
-        limit = 8
-        seen: set[bytes] = set()
-        held: list[object] = []
-        excess: list[tuple[int, int]] = []
-        allowed = limit
-
-        def take(delivery: object) -> None:
-            nonlocal allowed
-            held.append(delivery)
-            seen.add(delivery.message.body)  # type: ignore[attr-defined]
-            allowed = max(limit, min(allowed, len(held) - 1))
-            if len(held) > allowed:
-                excess.append((len(held), allowed))
-
-        async with opened(broker, source):
-            await source.declare(QUEUE)
-            subscription = await broker.subscribe(QUEUE, limit, take, lambda: None)
-            outcomes = Outcomes()
-            outcomes.publish(source, QUEUE, *(b"%d" % n for n in range(count)))
-            while len(seen) < count or held:
-                for _ in range(dice.randrange(5)):
-                    if held:
-                        settle = broker.hand_back if dice.random() < 0.1 else broker.ack
-                        settle(held.pop(dice.randrange(len(held))))  # type: ignore[arg-type]
-                if dice.random() < 0.1:
-                    allowed = max(limit, len(held))
-                    limit = dice.choice([0, 1, 2, 3, 8, 30, 100])
-                    allowed = max(limit, len(held))
-                    subscription.set_prefetch(limit)
-                await asyncio.sleep(0)
-                if len(seen) == count and not held:
-                    break
-                if len(held) == 0 and limit == 0:
-                    limit = allowed = 4
-                    subscription.set_prefetch(limit)
-            assert excess == []
-            assert await outcomes.wait(count) == [None] * count
-            depth = await broker.depth(QUEUE)
-            assert depth is not None
-
-    asyncio.run(scene())
-
-
-def test_raising_and_lowering_the_prefetch_lands_exactly_on_the_new_value(url: str) -> None:
-    async def scene() -> None:
-        broker = broker_at(url)
-        async with opened(broker):
-            await broker.declare(QUEUE)
-            await put(broker, QUEUE, *(b"%d" % n for n in range(100)))
-            inbox = Inbox(broker)
-            subscription = await broker.subscribe(QUEUE, 2, inbox, inbox.lost)
-            await inbox.wait(2)
-            for prefetch, total in [(7, 7), (20, 20)]:
-                subscription.set_prefetch(prefetch)
-                await inbox.wait(total)
-                await linger(broker, QUEUE)
-                assert len(inbox.held) == prefetch
-            subscription.set_prefetch(5)
-            inbox.ack(*inbox.held[4:])  # four stay held
-            await inbox.wait(21)
-            await linger(broker, QUEUE)
-            assert len(inbox.held) == 5
-            subscription.set_prefetch(0)
-            inbox.ack()
-            await linger(broker, QUEUE)
-            assert inbox.held == []
-            subscription.set_prefetch(3)
-            await until(lambda: len(inbox.held) == 3, "three")
-            await linger(broker, QUEUE)
-            assert len(inbox.held) == 3
-
-    asyncio.run(scene())
-
-
 def test_a_listener_that_fails_harms_nobody_else(url: str) -> None:
     async def scene() -> None:
         broker = broker_at(url)
@@ -517,65 +329,6 @@ def test_a_listener_that_fails_harms_nobody_else(url: str) -> None:
             await broker.subscribe(QUEUE, 2, fail, lambda: None)
             await until(lambda: len(failures) == 3, "three failures")
             assert broker.state is BrokerState.CONNECTED
-
-    asyncio.run(scene())
-
-
-def test_what_the_broker_buries_lies_in_the_dead_letters_with_its_reason(url: str) -> None:
-    async def scene() -> None:
-        broker = broker_at(url)
-        async with opened(broker):
-            await broker.declare(QUEUE)
-            await put(broker, QUEUE, b"1", headers={"kept": 1})
-            with contextlib.closing(pika.BlockingConnection(pika.URLParameters(url))) as raw:
-                channel = raw.channel()
-                method, _, _ = channel.basic_get(QUEUE)
-                channel.basic_reject(method.delivery_tag, requeue=False)
-            inbox = Inbox(broker, ack=True)
-            await broker.subscribe(DEAD_QUEUE, 1, inbox, inbox.lost)
-            (dead,) = await inbox.wait(1)
-            assert dead.message.headers == {"kept": 1, "reason": "the broker: rejected", "from_queue": QUEUE}
-
-    asyncio.run(scene())
-
-
-def test_queues_have_the_arguments_that_are_fixed_for_ever(node: RabbitMQNode, url: str) -> None:
-    async def scene() -> None:
-        broker = broker_at(url)
-        replies = reply_queue("job", 1)
-        async with opened(broker):
-            await broker.declare(QUEUE)
-            await broker.declare(replies)
-        vhost = urlsplit(url).path[1:]
-        found = await asyncio.to_thread(
-            node.ctl, "list_queues", "-p", vhost, "name", "type", "durable", "arguments", "--no-table-headers"
-        )
-        for line in found.strip().splitlines():
-            name, kind, durable, arguments = line.split("\t")
-            assert (kind, durable) == ("quorum", "true")
-            assert ("x-dead-letter-exchange" in arguments) == (name != DEAD_QUEUE)
-            assert ("2592000000" in arguments) == (name != DEAD_QUEUE)
-            assert ("1209600000" in arguments) == (name == replies)
-        assert len(found.strip().splitlines()) == 3
-
-    asyncio.run(scene())
-
-
-def test_depth_tells_the_unacked_where_the_metrics_address_is_known(node: RabbitMQNode, url: str) -> None:
-    async def scene() -> None:
-        broker = broker_at(url, metrics_url=node.metrics_url)
-        async with opened(broker):
-            await broker.declare(QUEUE)
-            await put(broker, QUEUE, b"1", b"2", b"3")
-            inbox = Inbox(broker)
-            await broker.subscribe(QUEUE, 2, inbox, inbox.lost)
-            await inbox.wait(2)
-
-            async def seen() -> bool:
-                depth = await broker.depth(QUEUE)
-                return depth is not None and (depth.ready, depth.unacked) == (1, 2)
-
-            await until_async(seen, "the server's metrics, which are seconds behind")
 
     asyncio.run(scene())
 

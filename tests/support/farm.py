@@ -169,9 +169,9 @@ def _must_be_accepted(error: Exception | None) -> None:
 
 
 @contextlib.asynccontextmanager
-async def farm_in(home: Path) -> AsyncIterator[Farm]:
-    """Open a farm, and end every process of it afterwards."""
-    broker = open_broker(None, home, max_message_bytes=MAX_MESSAGE_BYTES)
+async def farm_in(home: Path, url: str | None = None) -> AsyncIterator[Farm]:
+    """Open a farm on a broker, the embedded one if none is named, and end every process of it afterwards."""
+    broker = open_broker(url, home, max_message_bytes=MAX_MESSAGE_BYTES)
     await broker.open(10)
     farm = Farm(home, broker)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -59,8 +59,9 @@ class MemoryBroker:
         self.handed_back: list[Delivery] = []
         self.published: list[tuple[str, Message]] = []
         self.looks = 0
+        self._number = 0
         self._max = max_message_bytes
-        self._queues: dict[str, deque[tuple[Message, int]]] = {}
+        self._queues: dict[str, list[tuple[int, Message, int]]] = {}
         self._subscriptions: list[MemorySubscription] = []
         self._listeners: list[Callable[[BrokerState], None]] = []
         self._unconfirmed: list[OnSettled] = []
@@ -80,7 +81,7 @@ class MemoryBroker:
         pass
 
     async def declare(self, queue: str) -> None:
-        self._queues.setdefault(queue, deque())
+        self._queues.setdefault(queue, [])
 
     async def delete(self, queue: str) -> None:
         self._queues.pop(queue, None)
@@ -102,7 +103,8 @@ class MemoryBroker:
         elif queue not in self._queues:
             error = UnroutableError(queue)
         else:
-            self._queues[queue].append((message, 0))
+            self._number += 1
+            self._queues[queue].append((self._number, message, 0))
             self.published.append((queue, message))
             self.soon()
         if error is None and self.hold_confirms:
@@ -131,14 +133,22 @@ class MemoryBroker:
         for subscription in self._subscriptions:
             waiting = self._queues.get(subscription.queue)
             while waiting and subscription.active and len(subscription.held) < subscription.prefetch:
-                message, count = waiting.popleft()
-                delivery = Delivery(subscription.queue, message, count, subscription)
+                number, message, count = waiting.pop(0)
+                delivery = Delivery(subscription.queue, message, count, (subscription, number))
                 subscription.held.append(delivery)
                 subscription.on_delivery(delivery)
 
+    def deliver_one(self, queue: str, message: Message) -> Delivery:
+        """Hand out a message that was on its way when the prefetch was lowered."""
+        subscription = next(each for each in self._subscriptions if each.queue == queue)
+        self._number += 1
+        delivery = Delivery(queue, message, 0, (subscription, self._number))
+        subscription.held.append(delivery)
+        subscription.on_delivery(delivery)
+        return delivery
+
     def _settle(self, delivery: Delivery) -> bool:
-        subscription = delivery.tag
-        assert isinstance(subscription, MemorySubscription)
+        subscription = delivery.tag[0]  # type: ignore[index]
         if delivery not in subscription.held:
             return False
         subscription.held.remove(delivery)
@@ -152,14 +162,19 @@ class MemoryBroker:
     def hand_back(self, delivery: Delivery) -> None:
         if self._settle(delivery):
             self.handed_back.append(delivery)
-            self._queues[delivery.queue].appendleft((delivery.message, delivery.delivery_count))
+            self._return(delivery, delivery.delivery_count)
+
+    def _return(self, delivery: Delivery, count: int) -> None:
+        """Put a message back to its old place."""
+        number = delivery.tag[1]  # type: ignore[index]
+        insort(self._queues[delivery.queue], (number, delivery.message, count), key=lambda entry: entry[0])
 
     def break_link(self) -> None:
         """Lose the link: what is held is void and comes again after `mend_link`."""
         self.set_state(BrokerState.DISCONNECTED)
         for subscription in self._subscriptions:
-            for delivery in reversed(subscription.held):
-                self._queues[delivery.queue].appendleft((delivery.message, delivery.delivery_count + 1))
+            for delivery in subscription.held:
+                self._return(delivery, delivery.delivery_count + 1)
             subscription.held.clear()
             subscription.active = False
             subscription.on_lost()

@@ -71,10 +71,15 @@ def properties_of(message: Message) -> pika.BasicProperties:
     return pika.BasicProperties(
         content_type="application/msgpack",
         type=message.type,
-        message_id=message.message_id,
+        message_id=_short(message.message_id),
         delivery_mode=2 if message.persistent else 1,
         headers=dict(message.headers) if message.headers else None,
     )
+
+
+def _short(text: str) -> str:
+    """Cut a text to the 255 bytes that AMQP allows a property."""
+    return text if len(text) < 64 else text.encode()[:255].decode(errors="ignore")
 
 
 class _RawChannel(pika.channel.Channel):  # type: ignore[misc]  # pika has no types

@@ -132,7 +132,7 @@ class Publisher:
             entry = self._pending.get(number)
             if entry is None or number in self._returned or entry.queue != method.routing_key:
                 continue
-            if entry.message.message_id == message_id and entry.message.body == body:
+            if entry.message.message_id.startswith(message_id) and entry.message.body == body:
                 self._returned[number] = UnroutableError(f"no queue {entry.queue}: the message is nowhere")
                 return
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 ACK_FLUSH_SECONDS = 0.002
 ACK_GROUP_MAX = 64
-_STEPS = 4
+# A large window is filled again in a few steps, lest each ack should add an AMQP consumer; but no slot waits longer.
+TOP_UP_STEPS = 4
+TOP_UP_SECONDS = 0.02
 _PREFETCH_MAX = 65535  # AMQP counts in 16 bits
 
 
@@ -60,10 +62,6 @@ def plan_consumers(target: int, consumers: Sequence[Consumer]) -> tuple[list[Con
             room += one.limit - one.held
     if cancel or any(one.cancelling for one in consumers):
         return cancel, 0
-    # A large window is filled in a few steps: a further AMQP consumer for each ack would be dozens of them.
-    leftovers = any(one.held for one in consumers if not one.active)
-    if leftovers and room < target // _STEPS:
-        return [], 0
     return [], min(max(room, 0), _PREFETCH_MAX)
 
 
@@ -99,6 +97,7 @@ class Session:
         self._held: dict[int, Consumer] = {}  # by delivery tag, which is also the order of arrival
         self._settled: list[int] = []  # acked by the user, not yet told to the broker
         self._flush_timer: asyncio.TimerHandle | None = None
+        self._top_up_timer: asyncio.TimerHandle | None = None
         self._first_answer: asyncio.Future[Any] | None = None
         self._quiet = asyncio.Event()  # no cancel is unanswered
         self._quiet.set()
@@ -187,8 +186,17 @@ class Session:
         return consumer
 
     def _after_leftover(self) -> None:
-        """Use the room that a cancelled consumer's delivery leaves; the broker must hear of the ack first."""
-        self.flush()
+        """Use the room that a cancelled consumer's delivery leaves, soon."""
+        if self._room() >= self._target // TOP_UP_STEPS:
+            self._top_up()
+        elif self._top_up_timer is None:
+            self._top_up_timer = asyncio.get_running_loop().call_later(TOP_UP_SECONDS, self._top_up)
+
+    def _top_up(self) -> None:
+        if self._top_up_timer is not None:
+            self._top_up_timer.cancel()
+            self._top_up_timer = None
+        self.flush()  # the broker must hear of the acks before it gets room
         self._reconcile()
 
     def _reconcile(self) -> None:
@@ -228,7 +236,7 @@ class Session:
         number = method.delivery_tag
         if not self.alive or self._channel is None:
             return
-        if not consumer.active and self._room_for_latecomer() <= 0:
+        if not consumer.active and self._room() <= 0:
             self._channel.raw.basic_nack(number, multiple=False, requeue=True)
             return
         self._held[number] = consumer
@@ -249,7 +257,7 @@ class Session:
                 {"message": f"the listener for {self._queue} failed", "exception": failure}
             )
 
-    def _room_for_latecomer(self) -> int:
+    def _room(self) -> int:
         return self._target - sum(one.limit if one.active else one.held for one in self._consumers)
 
     def _cancelled(self, frame: Any) -> None:
@@ -280,9 +288,10 @@ class Session:
         self.alive = False
         self._quiet.set()
         self._held.clear()
-        if self._flush_timer is not None:
-            self._flush_timer.cancel()
-            self._flush_timer = None
+        for timer in (self._flush_timer, self._top_up_timer):
+            if timer is not None:
+                timer.cancel()
+        self._flush_timer = self._top_up_timer = None
         if reason is not None:
             self._on_end(reason, self.consuming)
 

@@ -84,6 +84,8 @@ class AmqpSubscription:
     async def _keep_up(self) -> None:
         tries = 0
         while not self._cancelled:
+            if not self._link.is_up:
+                self._tried.set()  # nobody waits for a broker that is away
             await self._link.wait_up()
             self._ended.clear()
             session = Session(self._queue, self._prefetch, self._on_delivery, self._session_ended)

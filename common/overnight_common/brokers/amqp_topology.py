@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _NO_RIGHT, _MISSING, _OTHER_ARGUMENTS = 403, 404, 406
 
 DEAD_EXCHANGE = "overnight.dead"
+_NAME_MAX_BYTES = 255
 _DAY_MS = 24 * 60 * 60 * 1000
 CONSUMER_TIMEOUT_MS = 30 * _DAY_MS
 REPLIES_EXPIRE_MS = 14 * _DAY_MS
@@ -53,15 +54,18 @@ def shape_of(queue: str) -> QueueShape:
     """Return exchange and arguments of a queue by its full name.
 
     Raises:
-        ValueError: the name is none of ours.
+        BrokerError: the name is none of ours.
     """
-    if queue.startswith(TASKS_PREFIX):
-        return _TASK_QUEUE
-    if queue.startswith(REPLIES_PREFIX):
-        return _REPLY_QUEUE
+    if len(queue.encode()) <= _NAME_MAX_BYTES:
+        if queue.startswith(TASKS_PREFIX):
+            return _TASK_QUEUE
+        if queue.startswith(REPLIES_PREFIX):
+            return _REPLY_QUEUE
     if queue == DEAD_QUEUE:
         return _DEAD_QUEUE
-    raise ValueError(f"{queue!r} is not the full name of a task, reply or dead-letter queue")
+    raise BrokerError(
+        f"{queue[:80]!r} is not the full name of an Overnight queue for tasks, replies or dead letters"
+    )
 
 
 class Topology:
@@ -99,6 +103,8 @@ class Topology:
 
     async def counts(self, queue: str) -> tuple[int, int] | None:
         """Return how many messages are ready and how many AMQP consumers there are; None without a queue."""
+        if len(queue.encode()) > _NAME_MAX_BYTES:
+            return None
         try:
             async with self._link.asking() as channel:
                 found = await channel.call("queue_declare", queue=queue, passive=True)

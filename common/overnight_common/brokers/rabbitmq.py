@@ -161,7 +161,11 @@ class RabbitMQBroker:
             )
             asyncio.get_running_loop().call_soon(on_settled, error)
             return
-        exchange = shape_of(queue).exchange
+        try:
+            exchange = shape_of(queue).exchange
+        except BrokerError as foreign:  # reply_to comes from a message: anything may stand there
+            asyncio.get_running_loop().call_soon(on_settled, UnroutableError(str(foreign)))
+            return
         if exchange.name not in self._topology.known and self._publisher.ready:
             # To publish to a missing exchange would close the channel and cost all that is in flight on it.
             self._spawn(self._publish_after_look(exchange, queue, message, on_settled))

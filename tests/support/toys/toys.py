@@ -131,3 +131,12 @@ class Model:
 def threads_left(points):
     threading.Thread(target=time.sleep, args=(1000,)).start()
     return points
+
+
+def count_runs(points, mark, gate):
+    """Write down each run, and end when the gate is there."""
+    with Path(mark).open("a") as file:
+        file.write(f"{points[0]} ")
+    while not Path(gate).exists():
+        time.sleep(0.01)
+    return points

@@ -1,0 +1,128 @@
+"""Whoever is killed, each point ends with exactly one result, and what was done is not done again."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from support.command_line import Desk, Program, noise, wait_until
+
+POINTS = 60
+BATCH = 3
+HELD_FROM = 30
+RUN = ("run", "counted:noisy", "--data", f"range:{POINTS}", "--batch", str(BATCH), "--output", "out.npy")
+
+
+def wait_until_held(desk: Desk, tasks: int, program: Program) -> list[int]:
+    """Wait until so many tasks are in the middle of their work, and return the points they are at."""
+    program.wait_until(lambda: len(desk.noted("held")) >= tasks)
+    return desk.noted("held")
+
+
+def wait_until_done(desk: Desk, points: int, program: Program) -> list[int]:
+    """Wait until the job file holds so many results, and return the points that have one."""
+    program.wait_until(lambda: desk.jobs() and len(desk.points_done()) >= points)
+    return desk.points_done()
+
+
+def assert_one_result_each(desk: Desk) -> None:
+    assert desk.points_done() == list(range(POINTS))
+    assert desk.results().tobytes() == noise(POINTS).tobytes()
+
+
+def points_of_tasks_at(points: list[int]) -> set[int]:
+    return {point for held in points for point in range(held - held % BATCH, held + 1)}
+
+
+@pytest.mark.rabbitmq
+def test_a_killed_consumer_and_a_killed_driver_cost_only_what_the_consumer_ran(rabbit_desk: Desk) -> None:
+    desk = rabbit_desk
+    desk.hold(HELD_FROM)
+    driver = desk.start(*RUN)
+    consumer = ("--methods", "counted:noisy", "--slots", "1", "--name")
+    doomed = desk.consumer(*consumer, "doomed")
+    (killed_at,) = wait_until_held(desk, 1, driver)
+    survivor = desk.consumer(*consumer, "survivor")
+    wait_until_held(desk, 2, driver)
+    done_before = wait_until_done(desk, HELD_FROM, driver)
+
+    doomed.kill()
+    driver.kill()
+    second = desk.start(*RUN)
+    desk.let_go()
+    ended = second.wait()
+
+    assert ended.status == 0, ended
+    assert survivor.stop().status == 0
+    assert_one_result_each(desk)
+    calls = desk.calls()
+    assert all(calls[point] == 1 for point in done_before)
+    assert {point for point in calls if calls[point] > 1} <= points_of_tasks_at([killed_at])
+    assert calls[killed_at] == 2
+
+
+def test_what_runs_when_the_driver_is_killed_is_finished_and_counted(desk: Desk) -> None:
+    desk.hold(HELD_FROM)
+    driver = desk.start(*RUN, "--slots", "2")
+    wait_until_held(desk, 2, driver)
+    wait_until_done(desk, HELD_FROM, driver)
+
+    driver.kill()
+    second = desk.start(*RUN, "--slots", "2")
+    wait_until_held(desk, 4, second)
+    desk.let_go()
+    ended = second.wait()
+
+    assert ended.status == 0, ended
+    assert_one_result_each(desk)
+    assert set(desk.calls().values()) == {1}
+    wait_until(lambda: not desk.processes(), "the consumer of the killed driver ends too")
+
+
+def test_a_power_cut_costs_only_what_ran(desk: Desk) -> None:
+    desk.hold(HELD_FROM)
+    driver = desk.start(*RUN, "--slots", "2")
+    killed_at = wait_until_held(desk, 2, driver)
+    done_before = wait_until_done(desk, HELD_FROM, driver)
+
+    for pid in desk.processes():
+        os.kill(pid, signal.SIGKILL)
+    driver.kill()
+    desk.let_go()
+    ended = desk.overnight(*RUN, "--slots", "2")
+
+    assert ended.status == 0, ended
+    assert_one_result_each(desk)
+    calls = desk.calls()
+    assert all(calls[point] == 1 for point in done_before)
+    assert {point for point in calls if calls[point] > 1} <= points_of_tasks_at(killed_at)
+
+
+def test_a_driver_killed_again_and_again_ends_with_the_right_bits(desk: Desk) -> None:
+    run = (
+        "run",
+        "counted:noisy",
+        "--data",
+        "range:400",
+        "--batch",
+        "2",
+        "--output",
+        "out.npy",
+        "--slots",
+        "2",
+        "--silence",  # a task that was written down but not yet sent is missed only by its silence
+        "1",
+    )
+    for points in (40, 120, 200):
+        driver = desk.start(*run)
+        driver.wait_until(lambda points=points: len(desk.calls()) >= points)
+        driver.kill()
+
+    ended = desk.overnight(*run)
+
+    assert ended.status == 0, ended
+    assert desk.points_done() == list(range(400))
+    assert np.array_equal(desk.results(), noise(400))

@@ -1,0 +1,158 @@
+"""Test the parts of the RabbitMQ side that need no RabbitMQ."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overnight_common.brokers.amqp_address import Address
+from overnight_common.brokers.amqp_link import backoff_seconds
+from overnight_common.brokers.amqp_session import Consumer, plan_consumers, split_acks
+from overnight_common.brokers.amqp_topology import DEAD, REPLIES, TASKS, shape_of
+from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
+from overnight_common.brokers.queue_metrics import parse_unacked, read_unacked
+from overnight_common.errors import BadInputError, BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def most(consumers: Iterable[Consumer]) -> int:
+    """Return how many deliveries may come to be held if nothing is settled."""
+    return sum(one.limit if one.active else one.held for one in consumers)
+
+
+@st.composite
+def some_consumers(draw: st.DrawFn) -> list[Consumer]:
+    found = []
+    for _ in range(draw(st.integers(0, 6))):
+        limit = draw(st.integers(1, 50))
+        active = draw(st.booleans())
+        found.append(Consumer(limit, draw(st.integers(0, limit)), active, not active and draw(st.booleans())))
+    return found
+
+
+@given(st.integers(0, 100), some_consumers())
+def test_a_plan_never_allows_more_than_the_target_or_what_is_held(
+    target: int, consumers: list[Consumer]
+) -> None:
+    held = sum(one.held for one in consumers)
+    cancel, added = plan_consumers(target, consumers)
+    for one in cancel:
+        one.active, one.cancelling = False, True
+    assert most(consumers) + added <= max(target, held)
+    if added:
+        assert most(consumers) + added == target
+        assert not any(one.cancelling for one in consumers)
+
+
+@given(st.integers(0, 100), some_consumers())
+def test_plans_end_with_the_target_once_all_cancels_are_answered(
+    target: int, consumers: list[Consumer]
+) -> None:
+    for _ in range(10):
+        for one in consumers:
+            one.cancelling = False
+        cancel, added = plan_consumers(target, consumers)
+        for one in cancel:
+            one.active = False
+        if added:
+            consumers.append(Consumer(added))
+        if not cancel and not added:
+            break
+    assert most(consumers) == max(target, sum(one.held for one in consumers if not one.active))
+
+
+def test_a_raised_prefetch_adds_the_difference_and_cancels_nobody() -> None:
+    assert plan_consumers(10, [Consumer(4, 2)]) == ([], 6)
+
+
+def test_a_lowered_prefetch_cancels_the_newest_first_and_only_as_many_as_needed() -> None:
+    old, new = Consumer(4, 4), Consumer(6, 1)
+    assert plan_consumers(6, [old, new]) == ([new], 0)
+
+
+@given(st.sets(st.integers(1, 40), min_size=1), st.sets(st.integers(1, 40)))
+def test_acks_cover_what_is_settled_and_nothing_that_is_held(settled: set[int], held: set[int]) -> None:
+    held -= settled
+    up_to, others = split_acks(list(settled), min(held, default=None))
+    assert not any(tag <= up_to for tag in held)
+    assert {tag for tag in settled if tag <= up_to} | set(others) == settled
+
+
+def test_acks_in_order_become_one() -> None:
+    assert split_acks([3, 1, 2], None) == (3, [])
+    assert split_acks([3, 1, 2], 4) == (3, [])
+
+
+def test_backoff_doubles_from_a_tenth_of_a_second_to_fifteen_and_is_jittered_downwards() -> None:
+    assert [backoff_seconds(tries, lambda: 1.0) for tries in (0, 1, 2, 7, 8, 5000)] == [
+        0.1,
+        0.2,
+        0.4,
+        12.8,
+        15,
+        15,
+    ]
+    assert backoff_seconds(0, lambda: 0.0) == 0.05
+
+
+@pytest.mark.parametrize(
+    ("url", "text", "vhost"),
+    [
+        ("amqp://guest:secret@rabbit:5672/", "amqp://guest@rabbit:5672", "/"),
+        ("amqp://guest:secret@rabbit:5672/%2F", "amqp://guest@rabbit:5672", "/"),
+        ("amqp://rabbit", "amqp://guest@rabbit:5672", "/"),
+        ("amqps://me:s%40cret@rabbit/lab%2Fone?heartbeat=60", "amqps://me@rabbit:5671/lab/one", "lab/one"),
+        ("amqp://me:secret@[::1]:5673/lab", "amqp://me@[::1]:5673/lab", "lab"),
+    ],
+)
+def test_an_address_is_shown_without_its_password(url: str, text: str, vhost: str) -> None:
+    address = Address(url, 30)
+    assert (address.text, address.vhost) == (text, vhost)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:hushhush@rabbit/",
+        "amqp://me:hushhush@rabbit:port/",
+        "amqp://me:hush/hush@rabbit",
+        "amqp://",
+        "",
+        "hushhush",
+    ],
+)
+def test_what_is_no_address_is_bad_input_without_the_password(url: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        Address(url, 30)
+    assert "amqp://user:password@host" in str(caught.value)
+    if "@" in url:
+        assert "hush" not in str(caught.value)
+
+
+def test_each_kind_of_queue_has_its_exchange_and_a_foreign_one_is_refused() -> None:
+    assert shape_of(task_queue("gpu")).exchange is TASKS
+    assert shape_of(reply_queue("job", 2)).exchange is REPLIES
+    assert shape_of(DEAD_QUEUE).exchange is DEAD
+    for foreign in ("somebody.else", "", task_queue("x" * 300)):
+        with pytest.raises(BrokerError, match="not the full name"):
+            shape_of(foreign)
+
+
+def test_the_figure_of_one_queue_is_found_in_the_metrics() -> None:
+    text = (
+        "# TYPE rabbitmq_detailed_queue_messages_unacked gauge\n"
+        'rabbitmq_detailed_queue_messages_unacked{vhost="/",queue="overnight.tasks.a"} 7\n'
+        'rabbitmq_detailed_queue_messages_unacked{vhost="lab",queue="overnight.tasks.a"} 1.2e+03\n'
+    )
+    assert parse_unacked(text, "/", "overnight.tasks.a") == 7
+    assert parse_unacked(text, "lab", "overnight.tasks.a") == 1200
+    assert parse_unacked(text, "lab", "overnight.tasks.b") is None
+
+
+def test_metrics_that_do_not_answer_tell_nothing() -> None:
+    assert read_unacked("http://127.0.0.1:1/metrics/detailed", "/", "overnight.tasks.a", 1.0) is None

@@ -1,0 +1,474 @@
+"""What happens to a task between its delivery and its ack, on a broker that breaks on command."""
+
+import asyncio
+import time
+
+import pytest
+
+from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Message
+from overnight_common.errors import NotConnectedError, RefusedError
+from overnight_common.messages import VERSION, Cause, Encoded, Task, decode_reply, encode
+from overnight_consumer import reply_queues
+from overnight_consumer import tasks as tasks_module
+from overnight_consumer.answers import reply_to
+from overnight_consumer.deaths import Death
+from overnight_consumer.frames import Answer
+from overnight_consumer.held import Stage
+from overnight_consumer.intake import Intake
+from overnight_consumer.settings import RawSettings, validated
+from overnight_consumer.slots import SlotState
+from overnight_consumer.tasks import Tasks
+from support.memory_broker import MemoryBroker
+
+QUEUE, REPLIES = "overnight.tasks.default", "overnight.replies.job.1"
+
+
+class FakeSlot:
+    """A slot whose child is the test."""
+
+    def __init__(self, number):
+        self.number, self.state, self.held, self.start_failures = number, SlotState.FREE, None, 0
+        self.abandoned = self.renewed = 0
+
+    def run(self, held):
+        self.state, self.held = SlotState.BUSY, held
+        held.stage, held.slot, held.dispatched_at = Stage.RUNNING, self.number, time.monotonic()
+
+    def renew(self):
+        self.renewed += 1
+        self.state = SlotState.STARTING
+
+    def abandon(self):
+        self.abandoned += 1
+        self.held = None
+
+
+class Bench:
+    """Tasks, slots and one intake on a memory broker."""
+
+    def __init__(self, tmp_path, slots=1, max_message_bytes=8 * 2**20):
+        raw = RawSettings(commands=("true",), source=tmp_path, slots=str(slots), name="me")
+        self.broker = MemoryBroker(max_message_bytes)
+        self.tasks = Tasks(validated(raw), self.broker)
+        self.slots = [FakeSlot(number) for number in range(1, slots + 1)]
+        self.intake = Intake(QUEUE, self.tasks.on_delivery, self.tasks.on_lost)
+        self.tasks.serve(self.slots, [self.intake])
+        self.prefetch = slots
+
+    async def open(self, prefetch=None):
+        for queue in (QUEUE, REPLIES, DEAD_QUEUE):
+            await self.broker.declare(queue)
+        self.broker.on_state(self.tasks.on_state)
+        await self.intake.open(self.broker, prefetch or self.prefetch)
+        for slot in self.slots:
+            self.tasks.on_free(slot)
+
+    def publish(self, start=0, attempt=1, reply=REPLIES, **fields):
+        task = Task(
+            VERSION, "job", reply, start, start + 1, attempt, "m", data=Encoded("json", b"[1]"), **fields
+        )
+        self.broker.publish(QUEUE, Message(encode(task), "task"), lambda _: None)
+        return task
+
+    def answer(self, slot, kind="done", cause=""):
+        held, slot.held, slot.state = slot.held, None, SlotState.FREE
+        body = reply_to(held.task, consumer="me", slot=slot.number)
+        self.tasks.on_answer(slot, held, Answer(kind, cause, "note", 0.1, body))
+
+    @property
+    def replies(self):
+        return [decode_reply(body) for body in self.broker.bodies(REPLIES)]
+
+
+async def settle():
+    for _ in range(12):
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+def test_a_task_is_acked_only_after_its_reply_is_confirmed(bench):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        bench.broker.hold_confirms = True
+        bench.answer(bench.slots[0])
+        await settle()
+        assert len(bench.replies) == 1
+        assert bench.broker.acked == []
+        bench.broker.confirm()
+        assert len(bench.broker.acked) == 1
+        assert len(bench.tasks) == 0
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("error", [NotConnectedError("broke"), RefusedError("full")])
+def test_a_reply_that_was_not_confirmed_is_published_again(bench, error):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        bench.broker.hold_confirms = True
+        bench.answer(bench.slots[0])
+        bench.broker.confirm(error)
+        bench.broker.hold_confirms = False
+        assert bench.broker.acked == []
+        bench.tasks.outbox.flush()
+        await settle()
+        assert len(bench.replies) == 2
+        assert len(bench.broker.acked) == 1
+
+    asyncio.run(run())
+
+
+def test_a_running_task_outlives_a_break_and_its_copy_is_acked_when_its_reply_is_confirmed(bench):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        bench.broker.break_link()
+        assert bench.slots[0].state is SlotState.BUSY
+        bench.broker.mend_link()
+        await settle()
+        assert len(bench.tasks) == 1
+        bench.answer(bench.slots[0])
+        await settle()
+        assert [reply.kind for reply in bench.replies] == ["done"]
+        assert [delivery.delivery_count for delivery in bench.broker.acked] == [1]
+        assert bench.slots[0].held is None
+
+    asyncio.run(run())
+
+
+def test_a_reply_that_waits_for_the_link_goes_out_when_it_is_back_and_settles_the_copy(bench):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        bench.broker.break_link()
+        bench.answer(bench.slots[0])
+        await settle()
+        assert bench.replies == []
+        bench.broker.mend_link()
+        await settle()
+        assert len(bench.replies) == 1
+        assert bench.slots[0].held is None or bench.slots[0].held.delivery_count == 1
+        await settle()
+
+    asyncio.run(run())
+
+
+def test_what_has_not_started_is_dropped_at_a_break_and_comes_again(bench):
+    async def run():
+        await bench.open(prefetch=3)
+        keys = [bench.publish(start).key for start in range(3)]
+        await settle()
+        assert len(bench.tasks) == 3
+        bench.broker.break_link()
+        assert len(bench.tasks) == 1
+        bench.broker.mend_link()
+        await settle()
+        done = []
+        while bench.slots[0].held is not None:
+            done.append(bench.slots[0].held.task.key)
+            bench.answer(bench.slots[0])
+            await settle()
+        assert done == keys
+        assert len(bench.broker.acked) == 3
+
+    asyncio.run(run())
+
+
+def test_a_look_at_the_reply_queue_does_not_cost_a_round_trip_for_each_task(bench):
+    async def run():
+        await bench.open()
+        for start in range(100):
+            bench.publish(start)
+        await settle()
+        while bench.slots[0].held is not None:
+            bench.answer(bench.slots[0])
+            await settle()
+        assert len(bench.broker.acked) == 100
+        assert bench.broker.looks <= 3
+
+    asyncio.run(run())
+
+
+def test_a_deleted_reply_queue_drops_its_tasks_and_kills_the_running_one(bench, monkeypatch):
+    monkeypatch.setattr(reply_queues, "MISS_APART_SECONDS", 0.0)
+
+    async def run():
+        await bench.open(prefetch=3)
+        for start in range(3):
+            bench.publish(start)
+        await settle()
+        await bench.broker.delete(REPLIES)
+        for _ in range(2):
+            bench.tasks.watch.ask(REPLIES)
+            await settle()
+        assert bench.slots[0].abandoned == 1
+        assert len(bench.broker.acked) == 3
+        assert len(bench.tasks) == 0
+        assert bench.broker.bodies(DEAD_QUEUE) == []
+
+    asyncio.run(run())
+
+
+def test_a_task_without_a_reply_queue_is_held_and_then_a_dead_letter(bench, monkeypatch):
+    async def run():
+        await bench.open(prefetch=2)
+        lost = bench.publish(0, reply="overnight.replies.stranger.1")
+        await settle()
+        good = bench.publish(1)
+        await settle()
+        assert bench.slots[0].held.task.key == good.key
+        assert bench.broker.bodies(DEAD_QUEUE) == []
+        monkeypatch.setattr(reply_queues, "HOLD_SECONDS", 0.0)
+        bench.tasks.watch.ask("overnight.replies.stranger.1")
+        await settle()
+        assert bench.broker.bodies(DEAD_QUEUE) == [encode(lost)]
+        assert [delivery.message.body for delivery in bench.broker.acked] == [encode(lost)]
+
+    asyncio.run(run())
+
+
+def test_a_reply_without_a_queue_on_a_new_connection_becomes_a_dead_letter(bench, monkeypatch):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        bench.broker.break_link()
+        await bench.broker.delete(REPLIES)
+        bench.broker.mend_link()
+        await settle()
+        bench.answer(bench.slots[0])
+        await settle()
+        assert bench.broker.acked == []
+        monkeypatch.setattr(reply_queues, "HOLD_SECONDS", 0.0)
+        bench.tasks.watch.ask(REPLIES)
+        await settle()
+        (letter,) = bench.broker.bodies(DEAD_QUEUE)
+        assert decode_reply(letter).kind == "done"
+        assert len(bench.broker.acked) == 1
+
+    asyncio.run(run())
+
+
+def test_a_reply_waits_for_its_queue_and_is_sent_when_it_is_there(bench):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        await bench.broker.delete(REPLIES)
+        bench.answer(bench.slots[0])
+        await settle()
+        await bench.broker.declare(REPLIES)
+        bench.tasks.watch.ask(REPLIES)
+        await settle()
+        bench.tasks.tick(time.monotonic())
+        await settle()
+        assert len(bench.replies) == 1
+        assert len(bench.broker.acked) == 1
+
+    asyncio.run(run())
+
+
+def test_an_accusation_pauses_the_queue_hands_back_the_rest_and_replaces_the_child(bench):
+    async def run():
+        await bench.open(prefetch=3)
+        keys = [bench.publish(start).key for start in range(3)]
+        await settle()
+        bench.answer(bench.slots[0], "failed", Cause.WRONG_FINGERPRINT.value)
+        await settle()
+        assert bench.slots[0].renewed == 1
+        assert len(bench.broker.acked) == 1
+        assert len(bench.broker.handed_back) == 2
+        assert len(bench.tasks) == 0
+        assert not bench.intake.ready
+        now = time.monotonic()
+        bench.tasks.tick(now + 0.9)
+        await settle()
+        assert len(bench.tasks) == 0
+        bench.tasks.tick(now + 1.1)
+        await settle()
+        bench.slots[0].state = SlotState.FREE
+        bench.tasks.on_free(bench.slots[0])
+        await settle()
+        assert bench.slots[0].held.task.key == keys[1]
+        bench.answer(bench.slots[0], "failed", Cause.WRONG_FINGERPRINT.value)
+        bench.tasks.tick(now + 1.5)
+        await settle()
+        assert not bench.intake.ready  # 2 s this time
+
+    asyncio.run(run())
+
+
+def test_a_long_task_sends_what_waits_behind_it_back_once(bench):
+    async def run():
+        await bench.open(prefetch=4)
+        for start in range(6):
+            bench.publish(start)
+        await settle()
+        assert len(bench.tasks) == 4
+        now = time.monotonic()
+        bench.tasks.tick(now + 0.9)
+        assert len(bench.tasks) == 4
+        bench.tasks.tick(now + 1.1)
+        await settle()
+        assert len(bench.tasks) == 1
+        assert len(bench.broker.handed_back) == 3
+        bench.tasks.tick(now + 1.4)
+        await settle()
+        assert len(bench.broker.handed_back) == 3
+
+    asyncio.run(run())
+
+
+def test_short_tasks_raise_the_prefetch(bench):
+    async def run():
+        await bench.open()
+        for start in range(200):
+            bench.publish(start)
+        await settle()
+        for _ in range(40):
+            bench.answer(bench.slots[0])
+            await settle()
+        assert len(bench.tasks) > 20
+
+    asyncio.run(run())
+
+
+def test_a_running_task_is_reported_while_somebody_reads_and_the_link_is_up(bench):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        now = time.monotonic()
+        for seconds in (4.8, 5.1, 20.0, 34.0, 35.2):
+            bench.tasks.tick(now + seconds)
+        assert [(reply.kind, round(reply.seconds)) for reply in bench.replies] == [
+            ("running", 5),
+            ("running", 35),
+        ]
+        assert not bench.broker.published[-1][1].persistent
+        bench.broker.set_state(BrokerState.DISCONNECTED)
+        bench.tasks.tick(now + 90)
+        assert len(bench.replies) == 2
+
+    asyncio.run(run())
+
+
+def test_a_reply_that_the_broker_finds_too_large_becomes_a_failure(tmp_path):
+    bench = Bench(tmp_path, max_message_bytes=900)
+
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        slot = bench.slots[0]
+        held, slot.held, slot.state = slot.held, None, SlotState.FREE
+        bench.tasks.on_answer(slot, held, Answer("done", "", "", 0.1, b"x" * 1000))
+        await settle()
+        (reply,) = bench.replies
+        assert reply.failure is not None
+        assert reply.failure.cause is Cause.RESULT_TOO_LARGE
+        assert "1000" in reply.failure.message
+        assert "900" in reply.failure.message
+        assert len(bench.broker.acked) == 1
+
+    asyncio.run(run())
+
+
+def test_when_no_child_can_be_started_tasks_are_answered_and_not_held(bench):
+    async def run():
+        await bench.open(prefetch=2)
+        bench.tasks._free.clear()
+        bench.publish(0)
+        bench.publish(1)
+        await settle()
+        bench.slots[0].start_failures = 1
+        bench.slots[0].state = SlotState.BACKOFF
+        bench.tasks.on_start_failure(bench.slots[0], Death(1, 0, "no library"))
+        await settle()
+        (reply,) = bench.replies
+        assert reply.failure is not None
+        assert reply.failure.cause is Cause.START_FAILED
+        assert reply.failure.stderr_tail == "no library"
+        assert len(bench.broker.handed_back) == 1
+
+    asyncio.run(run())
+
+
+def test_the_death_of_a_child_is_answered_and_acked(bench):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        slot = bench.slots[0]
+        held, slot.held, slot.state = slot.held, None, SlotState.STARTING
+        bench.tasks.on_task_death(slot, held, Death(-9, 5 * 2**20, "", seconds=1.0))
+        await settle()
+        (reply,) = bench.replies
+        assert (reply.kind, reply.slot, reply.peak_rss_bytes) == ("failed", 1, 5 * 2**20)
+        assert len(bench.broker.acked) == 1
+
+    asyncio.run(run())
+
+
+def test_while_stopping_everything_that_still_comes_is_handed_back(bench):
+    async def run():
+        await bench.open(prefetch=2)
+        bench.publish(0)
+        bench.publish(1)
+        await settle()
+        bench.tasks.stop_taking()
+        late = bench.broker.deliver_one(QUEUE, Message(encode(bench.publish(2)), "task"))
+        await settle()
+        bench.tasks.tick(time.monotonic() + 100)
+        await settle()
+        assert late in bench.broker.handed_back
+        assert len(bench.broker.handed_back) == 2
+        assert len(bench.tasks) == 1
+
+    asyncio.run(run())
+
+
+def test_tasks_start_in_the_order_of_the_queue(tmp_path):
+    bench = Bench(tmp_path, slots=2)
+    started = []
+
+    async def run():
+        await bench.open(prefetch=10)
+        keys = [bench.publish(start).key for start in range(10)]
+        await settle()
+        while any(slot.held for slot in bench.slots):
+            for slot in bench.slots:
+                if slot.held:
+                    started.append(slot.held.task.key)
+                    bench.answer(slot)
+                    await settle()
+        assert sorted(started) == keys
+        assert started[:2] == keys[:2]
+        assert all(abs(started.index(key) - place) <= 1 for place, key in enumerate(keys))
+
+    asyncio.run(run())
+
+
+def test_a_task_is_named_in_the_log_when_it_starts_and_ends(bench, caplog):
+    async def run():
+        await bench.open()
+        bench.publish(7)
+        await settle()
+        bench.slots[0].held.dispatched_at -= 2
+        bench.answer(bench.slots[0])
+
+    with caplog.at_level("INFO", "overnight.consumer"):
+        asyncio.run(run())
+    assert "slot 1 starts m [7, 8) of job job, attempt 1" in caplog.text
+    assert "slot 1 finished m [7, 8)" in caplog.text
+    assert tasks_module.log.name == "overnight.consumer"

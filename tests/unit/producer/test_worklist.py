@@ -1,0 +1,59 @@
+from dataclasses import replace
+
+from overnight_producer.driving.worklist import Worklist
+from overnight_producer.jobs.ranges import Range, RangeState, published
+
+
+def test_ranges_come_out_in_the_order_in_which_they_are_due():
+    worklist = Worklist()
+    worklist.put(Range(0, 5), due=3.0)
+    worklist.put(Range(5, 10), due=1.0)
+    worklist.put(Range(10, 15), due=2.0)
+
+    assert worklist.next_due() == 1.0
+    assert worklist.take_due(0.5) is None
+    assert [worklist.take_due(9.0).start for _ in range(3)] == [5, 10, 0]
+    assert worklist.take_due(9.0) is None
+
+
+def test_ranges_due_at_the_same_time_come_first_in_first_out():
+    worklist = Worklist([Range(start, start + 1) for start in (7, 3, 9)])
+    assert [worklist.take_due(0.0).start for _ in range(3)] == [7, 3, 9]
+
+
+def test_a_range_that_was_finished_meanwhile_is_not_taken():
+    worklist = Worklist([Range(0, 5), Range(5, 10)])
+    worklist.remove(0)
+    assert worklist.take_due(0.0) == Range(5, 10)
+    assert worklist.next_due() is None
+
+
+def test_a_range_that_waits_again_is_due_at_its_new_time_only():
+    worklist = Worklist([Range(0, 5)])
+    taken = worklist.take_due(0.0)
+    worklist.put(published(taken))
+    worklist.put(replace(published(taken), state=RangeState.WAITING), due=8.0)
+    assert worklist.take_due(7.0) is None
+    assert worklist.take_due(8.0).attempt == 1
+
+
+def test_what_waits_and_what_is_out_are_counted_through_every_change():
+    worklist = Worklist(
+        [Range(0, 5), Range(5, 10, RangeState.PUBLISHED, 1), Range(10, 15, RangeState.RUNNING, 1)]
+    )
+    assert (worklist.waiting, worklist.out, len(worklist)) == (1, 2, 3)
+
+    worklist.put(published(worklist.take_due(0.0)))
+    assert (worklist.waiting, worklist.out, len(worklist)) == (0, 3, 3)
+
+    worklist.remove(5)
+    worklist.remove(5)
+    assert (worklist.waiting, worklist.out, len(worklist)) == (0, 2, 2)
+    assert sorted(range_.start for range_ in worklist.in_flight()) == [0, 10]
+
+
+def test_a_range_is_found_by_both_of_its_ends():
+    worklist = Worklist([Range(0, 5)])
+    assert worklist.get(0, 5) == Range(0, 5)
+    assert worklist.get(0, 4) is None
+    assert worklist.get(1, 5) is None
