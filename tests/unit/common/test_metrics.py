@@ -94,7 +94,9 @@ def test_the_page_can_be_parsed_in_both_formats_and_says_what_was_counted(accept
     assert samples[("overnight_calls_total", (("kind", NASTY),))] == 1
     assert samples[("overnight_calls_total", (("kind", "good"),))] == 0
     assert samples[("overnight_size_bytes", ())] == 5.5
-    buckets = {le: samples[("overnight_seconds_bucket", (("kind", "good"), ("le", le)))] for le in ("0.1", "+Inf")}
+    buckets = {
+        le: samples[("overnight_seconds_bucket", (("kind", "good"), ("le", le)))] for le in ("0.1", "+Inf")
+    }
     assert buckets == {"0.1": 2, "+Inf": 4}
     assert samples[("overnight_seconds_sum", (("kind", "good"),))] == pytest.approx(7.65)
     assert samples[("overnight_seconds_count", (("kind", "good"),))] == 4
