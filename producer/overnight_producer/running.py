@@ -148,6 +148,7 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
             per_point=wanted_spec.per_point,
             source=wanted_spec.source,
             data_by=wanted_spec.data_by,
+            broker=wanted_spec.broker,
             queue=queue,
         ),
     )
@@ -378,6 +379,7 @@ class _Drive:
         what = ["--command", spec.command] if spec.command is not None else ["--methods", spec.method]
         arguments = [
             *("--home", str(self._place.home.absolute())),
+            *(("--broker", self._place.broker) if self._place.broker else ()),
             *("--queue", spec.queue),
             *what,
             *("--source", spec.source),

@@ -27,6 +27,7 @@ from overnight_producer.driving.task_maker import TaskMaker
 from overnight_producer.driving.window import FIRST_WINDOW, Sight, next_window
 from overnight_producer.driving.worklist import Worklist
 from overnight_producer.jobs.ranges import Policy, Range, outside, published, recalled
+from overnight_producer.letters import reclaim_replies
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
@@ -177,9 +178,12 @@ class Driver:
             await self._broker.delete(self._queue)  # only void tasks are in it
         for queue in (self._queue, DEAD_QUEUE):
             await self._broker.declare(queue)
+        taken_up = self._spec.epoch > 0
         if is_new:
             self._begin_epoch()
         await self._broker.declare(self._reply_queue)
+        if taken_up:
+            await reclaim_replies(self._broker, self._spec.id, self._reply_queue)
         now = time.monotonic()
         for range_ in self._worklist.in_flight():
             self._silences.published(range_.start, range_.attempt, now)
