@@ -180,7 +180,7 @@ class RabbitMQNode:
         """Let the node close every AMQP connection, as an operator would; return how many there were."""
         return int(
             self.eval(
-                "Pids = rabbit_networking:connections(), "
+                "pg_local:sync(), Pids = rabbit_networking:connections(), "
                 f'[rabbit_networking:close_connection(P, "{reason}") || P <- Pids], length(Pids).'
             )
         )
