@@ -24,10 +24,14 @@ from support.rabbitmq import private_node
 from support.rabbitmq_installation import RabbitMQMissingError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from chaos.schedule import Fault
     from support.rabbitmq import RabbitMQNode
 
 POINTS_PER_SECOND = 80  # somewhat more than three consumers do under fire
 BEGIN_SECONDS = 60.0
+AT_WORK_SECONDS = 5.0  # a fault that hits nobody at work shows nothing, but recovering may be hit too
 FINISH_SECONDS = 150.0
 
 
@@ -62,17 +66,11 @@ async def run_chaos(folder: Path, seed: int, seconds: float, node: RabbitMQNode 
 async def _play(stage: Stage, seed: int, seconds: float, node: RabbitMQNode | None) -> list[str]:
     """Begin, let everything go wrong that is to, and let the job finish; return why it could not."""
     survivor = stage.consumers[0].program.pid
-    if not await _until(stage, lambda: (stage.desk.folder / "begun").exists(), BEGIN_SECONDS):
+    if not await _until(stage, lambda: stage.work_begun() > 0, BEGIN_SECONDS):
         return stage.troubles() or [f"no task in {BEGIN_SECONDS:g} s\n{stage.driver.program.output}"]
     await asyncio.sleep(1.0)
     before = descriptors(survivor)
-    start = time.monotonic()
-    for fault in schedule(seed, seconds, RABBITMQ if node else EMBEDDED):
-        await _until(stage, lambda until=fault.at: time.monotonic() - start >= until, seconds)
-        if stage.troubles() or stage.driver.status == 0:
-            break
-        stage.do(fault)
-    await stage.mended()
+    await _torment(stage, schedule(seed, RABBITMQ if node else EMBEDDED), time.monotonic() + seconds)
     if not await _until(stage, lambda: stage.driver.status == 0, FINISH_SECONDS):
         status = stage.desk.overnight("status").output
         return stage.troubles() or [
@@ -81,9 +79,21 @@ async def _play(stage: Stage, seed: int, seconds: float, node: RabbitMQNode | No
     return await checks.no_growth(lambda: descriptors(survivor), before)
 
 
-async def _until(stage: Stage, condition: object, seconds: float) -> bool:
+async def _torment(stage: Stage, faults: Iterator[Fault], until: float) -> None:
+    """Let one thing after the other go wrong, each when work has gone on for a while since the last."""
+    while time.monotonic() < until and stage.driver.status != 0 and not stage.troubles():
+        fault = next(faults)
+        at_work = stage.work_begun()
+        await _until(stage, lambda: stage.work_begun() > at_work, AT_WORK_SECONDS)  # noqa: B023 - awaited here
+        await asyncio.sleep(fault.after)
+        stage.do(fault)
+        await stage.broker_is_there()
+    await stage.mended()
+
+
+async def _until(stage: Stage, condition: Callable[[], bool], seconds: float) -> bool:
     give_up = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
+    while not condition():
         if stage.troubles() or time.monotonic() > give_up:
             return False
         await asyncio.sleep(0.05)
@@ -105,11 +115,15 @@ def _figures(stage: Stage, seed: int, points: int, seconds: float) -> str:
         with stage.desk.job() as job:
             dropped = job.dropped()
         return (
-            f"seed {seed}: {points} points in {seconds:.0f} s; "
+            f"seed {seed} on {_where(stage)}: {points} points in {seconds:.0f} s; "
             f"{sum(done.values())} faults ({', '.join(f'{count} {kind}' for kind, count in sorted(done.items()))}); "
             f"{len(again)} further runs, {republished} tasks published again in doubt, {dropped}"
         )
     return f"seed {seed}: {dict(done)} in {seconds:.0f} s"
+
+
+def _where(stage: Stage) -> str:
+    return "the embedded broker" if stage.node is None else f"RabbitMQ {stage.node.version()}"
 
 
 def main() -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -19,10 +20,10 @@ class Kind(enum.StrEnum):
     LOCK = "broker's file locked"
 
 
-# How often, among the others.
+# A deck of faults, which is shuffled and dealt again and again: in each, every kind comes up so many times.
 RABBITMQ = {Kind.CHILD: 6, Kind.CONSUMER: 3, Kind.DRIVER: 2, Kind.BROKER: 1, Kind.CUT: 4, Kind.STALL: 2}
 EMBEDDED = {Kind.CHILD: 6, Kind.CONSUMER: 3, Kind.DRIVER: 3, Kind.LOCK: 2}
-FIRST_SECONDS, GAP_SECONDS = 2.0, (0.3, 2.0)
+AFTER_SECONDS = (0.2, 1.6)
 LASTS_SECONDS = {
     Kind.CHILD: (0.0, 0.0),
     Kind.CONSUMER: (0.0, 2.0),
@@ -41,37 +42,33 @@ class Fault:
     """Be one thing that goes wrong.
 
     Attributes:
-        at: seconds from the beginning.
+        after: seconds of work since the one before.
         kind: what.
         victim: who, a number that the stage maps onto who is there.
         lasts: seconds until it is mended: the link is back, the process started again.
     """
 
-    at: float
+    after: float
     kind: Kind
     victim: int
     lasts: float
 
 
-def schedule(seed: int, seconds: float, weights: dict[Kind, int]) -> list[Fault]:
-    """Return the faults of a run in order; each kind comes up at least once if there is room."""
+def schedule(seed: int, deck: dict[Kind, int]) -> Iterator[Fault]:
+    """Yield faults for ever."""
     chance = random.Random(f"chaos {seed}")
-    times: list[float] = []
-    at = FIRST_SECONDS
-    while at < seconds:
-        times.append(at)
-        at += chance.uniform(*GAP_SECONDS)
-    kinds = list(weights)[: len(times)]
-    kinds += chance.choices(list(weights), list(weights.values()), k=len(times) - len(kinds))
-    chance.shuffle(kinds)
-    return [_fault(at, kind, chance) for at, kind in zip(times, kinds, strict=True)]
+    kinds = [kind for kind, times in deck.items() for _ in range(times)]
+    while True:
+        chance.shuffle(kinds)
+        yield from [_fault(kind, chance) for kind in kinds]
 
 
-def _fault(at: float, kind: Kind, chance: random.Random) -> Fault:
+def _fault(kind: Kind, chance: random.Random) -> Fault:
+    after = chance.uniform(*AFTER_SECONDS)
     lasts = chance.uniform(*LASTS_SECONDS[kind])
     if kind is Kind.STALL and chance.random() < 0.25:
         lasts = LONG_STALL_SECONDS
-    return Fault(round(at, 2), kind, chance.randrange(1000), round(lasts, 2))
+    return Fault(round(after, 2), kind, chance.randrange(1000), round(lasts, 2))
 
 
 def batches(seed: int) -> random.Random:

@@ -64,6 +64,8 @@ class Stage:
     Attributes:
         desk: the folder in which all of it happens.
         happened: what was really done, in order.
+        node: the RabbitMQ that it may kill, None on the embedded broker.
+        scratch: where everybody's temporary files lie.
     """
 
     def __init__(self, desk: Desk, seed: int, points: int, node: RabbitMQNode | None) -> None:
@@ -73,7 +75,7 @@ class Stage:
         self.scratch.mkdir()
         self._seed = seed
         self._points = points
-        self._node = node
+        self.node = node
         self._batches = batches(seed)
         self._links: list[Forwarder] = []
         self._broker_at_work = asyncio.Lock()
@@ -90,9 +92,9 @@ class Stage:
         ]
 
     async def _link(self) -> Forwarder | None:
-        if self._node is None:
+        if self.node is None:
             return None
-        link = Forwarder("127.0.0.1", self._node.port)
+        link = Forwarder("127.0.0.1", self.node.port)
         await link.start()
         self._links.append(link)
         return link
@@ -138,6 +140,17 @@ class Stage:
         """Wait until everything that went wrong is mended; from then on all runs."""
         await asyncio.gather(*self._mending)
 
+    async def broker_is_there(self) -> None:
+        """Wait while the broker is being started: without it nobody else can come to harm."""
+        await asyncio.sleep(0)  # what has just been told to go wrong begins
+        async with self._broker_at_work:
+            pass
+
+    def work_begun(self) -> int:
+        """Return how much work was begun so far; only good to compare with another time."""
+        noted = self.desk.folder / "begun"
+        return noted.stat().st_size if noted.exists() else 0
+
     def _deed(self, fault: Fault) -> Coroutine[Any, Any, None]:
         consumer = self.consumers[fault.victim % CONSUMERS]
         match fault.kind:
@@ -174,12 +187,12 @@ class Stage:
         kept.start()
 
     async def _kill_broker(self, fault: Fault) -> None:
-        assert self._node is not None
+        assert self.node is not None
         async with self._broker_at_work:
             began = time.monotonic()
-            await asyncio.to_thread(self._node.kill)
+            await asyncio.to_thread(self.node.kill)
             await asyncio.sleep(fault.lasts)
-            await asyncio.to_thread(self._node.start)
+            await asyncio.to_thread(self.node.start)
             self._note(fault, "RabbitMQ", began, CONSUMERS)
 
     async def _break_link(self, kept: Kept, fault: Fault) -> None:

@@ -144,6 +144,10 @@ class RabbitMQNode:
             raise RuntimeError(f"{erlang!r}: {answer or done.stderr.decode()}")
         return answer.removeprefix("{ok,").strip().removesuffix("}").strip()
 
+    def version(self) -> str:
+        """Return the version of RabbitMQ."""
+        return self.eval("list_to_binary(rabbit_misc:version()).").strip('<>"')
+
     def ctl(self, *arguments: str) -> str:
         """Run rabbitmqctl and return what it printed (costs a second or two)."""
         done = subprocess.run(
