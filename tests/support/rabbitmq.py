@@ -146,7 +146,7 @@ class RabbitMQNode:
 
     def version(self) -> str:
         """Return the version of RabbitMQ."""
-        return self.eval("list_to_binary(rabbit_misc:version()).").strip('<>"')
+        return self.eval("rabbit_misc:version().").strip('"')
 
     def ctl(self, *arguments: str) -> str:
         """Run rabbitmqctl and return what it printed (costs a second or two)."""
@@ -193,6 +193,17 @@ class RabbitMQNode:
         """Raise or clear the memory alarm of the node."""
         limit = "0.0" if on else "{absolute, 1073741824}"
         self.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({limit}), ok.")
+
+    def set_ack_timeout(self, seconds: float | None) -> None:
+        """Set the server's own ack timeout, and how often channels look at it; None for the defaults.
+
+        Only channels opened from now on take it; from 4.3 on it is for each queue to say.
+        """
+        tick_ms, timeout_ms = (60_000, 1_800_000) if seconds is None else (250, int(seconds * 1000))
+        self.eval(
+            f"application:set_env(rabbit, channel_tick_interval, {tick_ms}), "
+            f"application:set_env(rabbit, consumer_timeout, {timeout_ms}), ok."
+        )
 
     def _write_files(self) -> None:
         cookie = self._folder / ".erlang.cookie"
