@@ -26,7 +26,7 @@ from overnight_consumer.frames import (
     pack,
 )
 from overnight_consumer.output import Output
-from overnight_consumer.sessions import kill_session
+from overnight_consumer.sessions import CHILD_VARIABLE, kill_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,7 +103,7 @@ class ChildProcess(asyncio.Protocol):
                 stderr=self._output.stderr,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=dict(environment),
+                env={**environment, CHILD_VARIABLE: self._scratch},
             )
         finally:
             self._output.started()
@@ -126,7 +126,7 @@ class ChildProcess(asyncio.Protocol):
     def kill(self) -> None:
         """Kill it and everything in its session now; `on_death` follows."""
         if self._reaped is None:
-            kill_session(self.pid)
+            kill_session(self.pid, self._scratch)
 
     async def stop(self, patience_seconds: float) -> None:
         """Let an idle child end by itself, and kill it when it does not; returns when it is gone."""
@@ -164,7 +164,7 @@ class ChildProcess(asyncio.Protocol):
     async def _await_death(self) -> None:
         await _exited(self._process.pid, self._loop)
         # Before it is reaped its number cannot be given to anybody else.
-        kill_session(self._process.pid)
+        kill_session(self._process.pid, self._scratch)
         _, status, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         # An answer may still lie in the socket.
