@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from overnight_consumer.answers import with_last_words
 from overnight_consumer.deaths import Death
 from overnight_consumer.frames import (
     Answer,
@@ -150,12 +151,17 @@ class ChildProcess(asyncio.Protocol):
 
     def _hear(self, message: FromChild) -> None:
         if isinstance(message, Answer):
-            self._listener.on_answer(message)
+            self._listener.on_answer(self._with_last_words(message))
         elif isinstance(message, Started):
             self._listener.on_started()
         elif isinstance(message, Ready):
             self.ready = True
             self._listener.on_ready()
+
+    def _with_last_words(self, answer: Answer) -> Answer:
+        if answer.kind != "failed":
+            return answer
+        return msgspec.structs.replace(answer, reply=with_last_words(answer.reply, self._output.tail()))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Take note that the socket is closed (asyncio calls this)."""

@@ -129,8 +129,15 @@ class Tasks:
 
     def hand_back_waiting(self, intake: Intake | None = None) -> None:
         """Give back what has not started, of one queue or of all."""
+        self._hand_back(Stage.WAITING, intake)
+
+    def hand_back_running(self) -> None:
+        """Give back what ran in slots that have been stopped; to lose it would cost more (RabbitMQ 4.3)."""
+        self._hand_back(Stage.RUNNING)
+
+    def _hand_back(self, stage: Stage, intake: Intake | None = None) -> None:
         for held in list(self._held.values()):
-            if held.stage is Stage.WAITING and (intake is None or held.intake is intake):
+            if held.stage is stage and (intake is None or held.intake is intake):
                 if held.delivery is not None:
                     self._broker.hand_back(held.delivery)
                 self._forget(held)
