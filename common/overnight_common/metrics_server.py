@@ -48,6 +48,9 @@ class MetricsServer:
         exposition: what `/metrics` shows.
         health: what the other two ask.
 
+    Attributes:
+        url: where the figures are.
+
     Raises:
         BadInputError: the port is in use, or the address is none of this machine's.
     """
@@ -60,12 +63,11 @@ class MetricsServer:
                 f"--metrics-port {port}: nothing can be served at {_netloc(address, port)} ({error}); "
                 "give another --metrics-port (0 takes any free one) or --metrics-address."
             ) from error
-        self.port: int = self._server.server_address[1]
+        self.url = f"http://{_netloc(address, self._server.server_address[1])}/metrics"
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="metrics", kwargs={"poll_interval": 0.1}, daemon=True
         )
         self._thread.start()
-        _log.info("metrics at http://%s/metrics", _netloc(address, self.port))
 
     def __enter__(self) -> MetricsServer:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from overnight_consumer.observer import Observer
     from overnight_consumer.settings import Settings
 
+_log = logging.getLogger("overnight.consumer")
 _QUEUE = ("queue",)
 _TASK = ("queue", "method")
 
@@ -308,7 +310,9 @@ def watched(settings: Settings, broker: Broker, port: int) -> Iterator[Observer]
     """
     metrics, pulse = ConsumerMetrics(settings), Pulse()
     health = Health(live=pulse.fault, ready=metrics.not_ready)
-    with MetricsServer(settings.metrics_address, port, Exposition("consumer", metrics.read), health):
+    exposition = Exposition("consumer", metrics.read)
+    with MetricsServer(settings.metrics_address, port, exposition, health) as server:
+        _log.info("metrics at %s", server.url)
         metrics.broker.follow(broker)
         pulse.start()
         try:

@@ -244,6 +244,8 @@ def retry(
     attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
     broker_timeout: BrokerTimeout = 30.0,
@@ -253,7 +255,10 @@ def retry(
     path = resolve(home, job)
     if asking.ask(path, "retry", console.print):
         return
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
     place = _place(home, broker, broker_timeout, max_message_bytes)
     raise typer.Exit(running.retry(path, driving, place, accept_changes))
 

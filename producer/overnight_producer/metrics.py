@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -123,6 +123,7 @@ FAMILIES = (
 )
 
 NO_CAUSE = "none"
+JOB_STATES = ("done", "given_up", "waiting", "published", "running")
 _PUBLISH_REASONS = {
     "NotConnectedError": "not_connected",
     "UnroutableError": "unroutable",
@@ -240,7 +241,7 @@ class ProducerMetrics:
 def _read_jobs(jobs: dict[str, Snapshot]) -> Iterator[Reading]:
     points: dict[Labels, float] = {}
     for job, snapshot in jobs.items():
-        for state in ("done", "given_up", "waiting", "published", "running"):
+        for state in JOB_STATES:
             points[(job, state)] = getattr(snapshot.progress, state)
     yield Reading(JOB_POINTS, points)
     for family, figures in (
@@ -271,13 +272,16 @@ def _read_queues(jobs: list[tuple[str, Snapshot]]) -> Iterator[Reading]:
 
 
 @asynccontextmanager
-async def watched(broker: Broker, address: str, port: int) -> AsyncIterator[DriveObserver]:
+async def watched(
+    broker: Broker, address: str, port: int, say: Callable[[str], None]
+) -> AsyncIterator[DriveObserver]:
     """Serve figures and health as long as the context lasts.
 
     Args:
         broker: not open yet.
         address: of this machine, where to listen.
         port: 0 for any free one.
+        say: is told where it is, once.
 
     Yields:
         The observer to give to each driver of this process.
@@ -287,7 +291,8 @@ async def watched(broker: Broker, address: str, port: int) -> AsyncIterator[Driv
     """
     metrics, pulse = ProducerMetrics(), Pulse()
     health = Health(live=pulse.fault, ready=metrics.not_ready)
-    with MetricsServer(address, port, Exposition("producer", metrics.read), health):
+    with MetricsServer(address, port, Exposition("producer", metrics.read), health) as server:
+        say(f"metrics at {server.url}")
         metrics.broker.follow(broker)
         pulse.start()
         counting = asyncio.create_task(metrics.count_dead_letters(broker))
