@@ -45,7 +45,7 @@ class Desk:
         self.events.append("answer")
 
     def on_task_death(self, slot, held, death):
-        self.events.append(("death", death.limit_seconds))
+        self.events.append(("death", death.why and death.why.value))
 
     def on_start_failure(self, slot, death):
         self.events.append("start failure")
@@ -105,7 +105,7 @@ async def test_the_limit_counts_only_from_the_end_of_loading():
     while not desk.children[0].kills:
         await asyncio.sleep(0.001)
     desk.children[0].voice.on_death(KILLED)
-    assert desk.events[-1] == ("death", 0.001)
+    assert desk.events[-1] == ("death", "time_limit")
 
 
 @on_a_loop
