@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight_common.brokers.opening import given_address
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_producer import asking, running
@@ -39,6 +40,9 @@ Home = Annotated[Path, _option("--home", "Folder of job files and of the embedde
 Broker = Annotated[
     str, _option("--broker", "amqp(s)://user:password@host/vhost; without it, the embedded broker.")
 ]
+BrokerFile = Annotated[
+    Path | None, _option("--broker-file", "File that holds this address, such as a container's secret.")
+]
 BrokerTimeout = Annotated[float, _option("--broker-timeout", "Seconds to wait for the broker at the start.")]
 MaxMessageBytes = Annotated[int, _option("--max-message-bytes", "Largest message.")]
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
@@ -63,10 +67,12 @@ AcceptChanges = Annotated[
 HOME = Path(".overnight")
 
 
-def _place(home: Path, broker: str, broker_timeout: float, max_message_bytes: int) -> Place:
+def _place(
+    home: Path, broker: str, broker_file: Path | None, broker_timeout: float, max_message_bytes: int
+) -> Place:
     return Place(
         home=home,
-        broker=broker or None,
+        broker=given_address(broker, broker_file),
         broker_timeout_seconds=broker_timeout,
         max_message_bytes=max_message_bytes,
     )
@@ -82,7 +88,9 @@ def start(context: typer.Context) -> None:
         raise typer.Exit
     given = environment()
     home, broker = Path(given.get("OVERNIGHT_HOME") or HOME), given.get("OVERNIGHT_BROKER", "")
-    raise typer.Exit(run_menu(_place(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print))
+    file = Path(name) if (name := given.get("OVERNIGHT_BROKER_FILE")) else None
+    place = _place(home, broker, file, 30.0, DEFAULT_MAX_MESSAGE_BYTES)
+    raise typer.Exit(run_menu(place, input, console.print))
 
 
 @app.command()
@@ -132,6 +140,7 @@ def run(
     json: Json = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -157,7 +166,9 @@ def run(
         method_elsewhere=method_elsewhere,
     )
     driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
-    raise typer.Exit(running.run(wanted, driving, _place(home, broker, broker_timeout, max_message_bytes)))
+    raise typer.Exit(
+        running.run(wanted, driving, _place(home, broker, broker_file, broker_timeout, max_message_bytes))
+    )
 
 
 def _driving(
@@ -197,6 +208,7 @@ def resume(
     json: Json = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -205,7 +217,7 @@ def resume(
     if asking.ask(path, "resume", console.print):
         return
     driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
-    place = _place(home, broker, broker_timeout, max_message_bytes)
+    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
     raise typer.Exit(running.resume(path, driving, place, accept_changes, batch))
 
 
@@ -218,6 +230,7 @@ def retry(
     json: Json = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -225,7 +238,7 @@ def retry(
     path = resolve(home, job)
     if asking.ask(path, "retry", console.print):
         return
-    place = _place(home, broker, broker_timeout, max_message_bytes)
+    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
     driving = Driving(slots=slots, verbose=verbose, json=json)
     raise typer.Exit(running.retry(path, driving, place, accept_changes))
 
@@ -242,11 +255,14 @@ def cancel(
     job: Job = None,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
     asking.cancel(
-        resolve(home, job), _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES), console.print
+        resolve(home, job),
+        _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
+        console.print,
     )
 
 
@@ -309,19 +325,27 @@ def export_command(
 
 @app.command()
 def queues(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Show how many tasks and dead letters wait."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(reports.queues(place, json, console))
 
 
 @app.command("doctor")
 def doctor_command(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 5.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 5.0,
 ) -> None:
     """Look at this machine and the broker, and say what would hold a run up."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     raise typer.Exit(examine(place, json, console))
 
 
