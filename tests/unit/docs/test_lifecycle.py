@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from overnight_common.messages import Cause, Failure, Reply
-from overnight_producer.options import Driving
 from overnight_producer.jobs.ranges import (
     WORTH,
     Again,
@@ -18,6 +17,7 @@ from overnight_producer.jobs.ranges import (
     decide,
     failed,
 )
+from overnight_producer.options import Driving
 from support.markdown import code, document, section, table, tables
 
 LIFECYCLE = document("docs/task-lifecycle.md")
