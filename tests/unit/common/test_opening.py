@@ -83,7 +83,9 @@ def test_two_addresses_are_refused_without_showing_either(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"amqp://one\namqp://user:pw@two\n", b"\xff\xfe"])
-def test_a_file_without_just_one_address_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
+def test_a_file_without_just_one_address_is_refused_without_showing_it(
+    tmp_path: Path, content: bytes
+) -> None:
     file = tmp_path / "url"
     file.write_bytes(content)
     with pytest.raises(BadInputError, match="--broker-file") as caught:
