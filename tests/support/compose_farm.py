@@ -39,6 +39,7 @@ class ComposeFarm:
         self._files = [word for file in files for word in ("--file", str(file))]
         self.environment = {
             **engine.environment,
+            "COMPOSE_ANSI": "never",
             "AMQP_PORT": str(self._amqp),
             "MANAGEMENT_PORT": str(management),
             "PROMETHEUS_PORT": str(self._prometheus),
@@ -112,7 +113,7 @@ class ComposeFarm:
 
     def log(self) -> str:
         """Return the end of what all services said."""
-        return self.compose("logs", "--no-color", "--tail", "60", check=False)
+        return self.compose("logs", "--no-color", "--tail", "40", check=False)
 
     def down(self) -> None:
         """Remove everything at once, volumes too."""
