@@ -19,7 +19,7 @@ from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import JobBusyError
 from overnight_producer.menu import run_menu
 from overnight_producer.options import Driving, Place, Wanted, environment
-from overnight_producer.reports import reports
+from overnight_producer.reports import dead_report, reports
 from overnight_producer.reports.doctor import examine
 from overnight_producer.views.tables import make_console
 
@@ -102,19 +102,23 @@ def run(
         str | None, typer.Option(help="A program to run on each batch, instead of a method.")
     ] = None,
     data: Annotated[
-        str, _option("--data", ".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")
+        str, typer.Option("--data", help=".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")
     ] = "",
     param: Annotated[list[str] | None, typer.Option(help="name=value for the method; repeatable.")] = None,
-    seed: Annotated[int, _option("--seed", "Seed of the job; each point's randomness derives from it.")] = 0,
-    start: Annotated[int, _option("--start", "First point.")] = 0,
-    count: Annotated[int | None, _option("--count", "Number of points; all if not given.")] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Seed of the job; each point's randomness derives from it.")
+    ] = 0,
+    start: Annotated[int, typer.Option("--start", help="First point.")] = 0,
+    count: Annotated[int | None, typer.Option("--count", help="Number of points; all if not given.")] = None,
     batch: Annotated[
         str, _option("--batch", "Points per task: a number, or auto for about 2 s of work.")
     ] = "auto",
     per_point: Annotated[
         bool, typer.Option("--per-point", help="The method takes one point, not a batch.")
     ] = False,
-    output: Annotated[Path | None, _option("--output", "Results: .npy, .npz, .jsonl or .csv.", "-o")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Results: .npy, .npz, .jsonl or .csv.")
+    ] = None,
     source: Annotated[Path, _option("--source", "Folder of your modules.")] = Path(),
     queue: Annotated[str | None, _option("--queue", "Task queue: default, cpu, gpu or any name.")] = None,
     time_limit: Annotated[float | None, _option("--time-limit", "Seconds that a task may run.")] = None,
@@ -226,6 +230,11 @@ def retry(
     job: Job = None,
     accept_changes: AcceptChanges = False,
     slots: Slots = "auto",
+    window: WindowTasks = None,
+    window_seconds: WindowSeconds = 10.0,
+    silence: Silence = 90.0,
+    no_consumer_timeout: NoConsumer = 600.0,
+    attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
     home: Home = HOME,
@@ -238,8 +247,8 @@ def retry(
     path = resolve(home, job)
     if asking.ask(path, "retry", console.print):
         return
+    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
     place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
-    driving = Driving(slots=slots, verbose=verbose, json=json)
     raise typer.Exit(running.retry(path, driving, place, accept_changes))
 
 
@@ -347,6 +356,62 @@ def doctor_command(
     """Look at this machine and the broker, and say what would hold a run up."""
     place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     raise typer.Exit(examine(place, json, console))
+
+
+dead = typer.Typer(
+    help="Look at messages that nobody could use, and replay or purge them.", no_args_is_help=True
+)
+app.add_typer(dead, name="dead")
+Letters = Annotated[list[str] | None, typer.Argument(help="Ids, or their first letters.")]
+Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
+
+
+@dead.command("list")
+def dead_list(
+    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+) -> None:
+    """List the dead letters: reason, age, where from."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    asyncio.run(dead_report.list_letters(place, json, console))
+
+
+@dead.command("show")
+def dead_show(
+    letter: Annotated[str, typer.Argument(help="Id, or its first letters.")],
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_timeout: BrokerTimeout = 30.0,
+) -> None:
+    """Show all that is known of a dead letter."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    asyncio.run(dead_report.show_letter(place, letter, console))
+
+
+@dead.command("replay")
+def dead_replay(
+    letters: Letters = None,
+    everything: Everything = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_timeout: BrokerTimeout = 30.0,
+) -> None:
+    """Put dead letters back into the queues that they came from."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
+        raise typer.Exit(1)
+
+
+@dead.command("purge")
+def dead_purge(
+    letters: Letters = None,
+    everything: Everything = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_timeout: BrokerTimeout = 30.0,
+) -> None:
+    """Delete dead letters for good."""
+    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from overnight_common.fingerprints import command_fingerprint
 from overnight_producer.describing import describe
 from overnight_producer.driving.task_maker import PointTooLargeError, TaskMaker
 from overnight_producer.exports.export import check_output
-from overnight_producer.jobs.jobspec import JobSpec, new_job_id
+from overnight_producer.jobs.jobspec import JobSpec, new_job_id, own_queue
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
@@ -92,7 +92,7 @@ def check(wanted: Wanted, driving: Driving, place: Place) -> Plan:
         batch="auto" if wanted.batch == "auto" else int(wanted.batch),
         per_point=per_point,
         # A run with a consumer of its own keeps to a queue of its own: nobody else serves its method.
-        queue=wanted.queue or (f"run-{job_id}" if embedded and driving.slots != "0" else "default"),
+        queue=wanted.queue or (own_queue(job_id) if embedded and driving.slots != "0" else "default"),
         time_limit_seconds=wanted.time_limit_seconds,
         max_failures=None if wanted.max_failures == "all" else int(wanted.max_failures),
         source=str(wanted.source.absolute()),
@@ -159,9 +159,16 @@ def _stop(wanted: Wanted, dataset: DataSet | None, faults: _Faults) -> int:
     return length if wanted.count is None else min(length, max(wanted.start, 0) + max(wanted.count, 0))
 
 
+def batch_fault(batch: str) -> str | None:
+    """Return what is wrong with a number of points per task, or None if it can be used."""
+    if batch == "auto" or (batch.isdecimal() and int(batch) >= 1):
+        return None
+    return f"--batch {batch}: give a number of points from 1 on, or auto"
+
+
 def _numbers(wanted: Wanted, driving: Driving, place: Place, faults: _Faults) -> None:
-    if wanted.batch != "auto" and not (wanted.batch.isdecimal() and int(wanted.batch) >= 1):
-        faults.add(f"--batch {wanted.batch}: give a number of points from 1 on, or auto")
+    if (fault := batch_fault(wanted.batch)) is not None:
+        faults.add(fault)
     if driving.slots != "auto" and not driving.slots.isdecimal():
         faults.add(f"--slots {driving.slots}: give a number of slots (0: start no consumer), or auto")
     if wanted.max_failures != "all" and not (
@@ -215,7 +222,9 @@ def _method(wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Fau
         _explain(wanted, facts, embedded, faults)
         return wanted.method, facts.get("fingerprint", ""), wanted.per_point
     _check_names(wanted.method, params, facts, faults)
-    return wanted.method, facts["fingerprint"], wanted.per_point or facts["per_point"]
+    if wanted.per_point and facts["per_point"] is False:
+        faults.add(f"--per-point: {wanted.method} says of itself that it takes a batch")
+    return wanted.method, facts["fingerprint"], wanted.per_point or bool(facts["per_point"])
 
 
 def _command(wanted: Wanted, faults: _Faults) -> tuple[str, str, bool]:

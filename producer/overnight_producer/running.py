@@ -21,11 +21,12 @@ from overnight_producer.driving.driver import Driver, DriverSettings, Ending, En
 from overnight_producer.exports.export import check_first_result, export
 from overnight_producer.jobs.home import find_job, job_path
 from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.jobspec import own_queue
 from overnight_producer.jobs.ranges import Policy
 from overnight_producer.jobs.records import JobState
 from overnight_producer.local_consumer import ConsumerGoneError, LocalConsumer
 from overnight_producer.options import environment
-from overnight_producer.preflight import check
+from overnight_producer.preflight import batch_fault, check
 from overnight_producer.reports.reports import failure_table
 from overnight_producer.views.view import console_kind, make_view
 
@@ -58,16 +59,24 @@ def run(wanted: Wanted, driving: Driving, place: Place) -> int:
     with job, contextlib.closing(plan.dataset):
         try:
             with job.lock():
-                if found is not None:
-                    _take_up(job, spec, wanted)
-                return _drive(job, plan.dataset, plan.broker, driving, place, plan.notes)
+                recall = found is not None and _take_up(job, spec, wanted)
+                return _drive(job, plan.dataset, plan.broker, driving, place, plan.notes, recall)
         finally:
             if found is None and job.spec.epoch == 0 and job.progress().done == 0:
                 _forget(job)
 
 
-def resume(path: Path, driving: Driving, place: Place, accept_changes: bool, batch: str | None = None) -> int:
+def resume(
+    path: Path,
+    driving: Driving,
+    place: Place,
+    accept_changes: bool,
+    batch: str | None = None,
+    retrying: bool = False,
+) -> int:
     """Go on with a job; what is done stays done. Return the exit status."""
+    if batch is not None and (fault := batch_fault(batch)) is not None:
+        raise BadInputError(fault)
     with JobFile.open(path, driving=True) as job, job.lock():
         spec = job.spec
         try:
@@ -76,24 +85,32 @@ def resume(path: Path, driving: Driving, place: Place, accept_changes: bool, bat
         except DataChangedError as error:
             raise BadInputError(f"{error}; start another job for it with `overnight run`") from error
         with contextlib.closing(dataset):
-            if accept_changes:
-                _pin_present_code(job)
+            recall = _compare_code(job, place, accept_changes)
+            if retrying:
+                _lift_given_up(job)
             if batch is not None:
                 _set(job, replace(job.spec, batch="auto" if batch == "auto" else int(batch)))
             broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
-            return _drive(job, dataset, broker, driving, place)
+            return _drive(job, dataset, broker, driving, place, recall=recall)
 
 
 def retry(path: Path, driving: Driving, place: Place, accept_changes: bool) -> int:
     """Give every given-up point a fresh budget and go on; return the exit status."""
-    with JobFile.open(path, driving=True) as job, job.lock(), job.commit() as tx:
+    return resume(path, driving, place, accept_changes, retrying=True)
+
+
+def _lift_given_up(job: JobFile) -> None:
+    with job.commit() as tx:
         for range_, _why in job.given_up():
             tx.lift(range_)
-    return resume(path, driving, place, accept_changes)
 
 
-def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
-    """Check that an earlier job may go on with today's code and data, and take over what may change."""
+def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
+    """Check that an earlier job may go on with today's code and data, and take over what may change.
+
+    Returns:
+        True if tasks that are still in a queue are of no use any more.
+    """
     spec = job.spec
     progress = job.progress()
     so_far = f"{progress.done} of {progress.total} points done"
@@ -112,13 +129,12 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
             f"job {spec.id} for this ends at point {spec.stop}, not {wanted_spec.stop}; "
             "give the same --count, or begin afresh with --new"
         )
-    fingerprint = spec.fingerprint
+    fingerprint, queue = spec.fingerprint, wanted_spec.queue
+    if wanted_spec.has_own_queue:
+        queue = own_queue(spec.id)
     if wanted_spec.fingerprint and fingerprint and fingerprint != wanted_spec.fingerprint:
         if not wanted.accept_changes:
-            raise BadInputError(
-                f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
-                "Keep those results and do the rest with the new code: --accept-changes. Begin afresh: --new."
-            )
+            raise BadInputError(_code_has_changed(spec, so_far) + " Begin afresh: --new.")
         fingerprint = wanted_spec.fingerprint
     _set(
         job,
@@ -132,9 +148,11 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
             per_point=wanted_spec.per_point,
             source=wanted_spec.source,
             data_by=wanted_spec.data_by,
-            queue=wanted_spec.queue if wanted.queue or not spec.queue.startswith("run-") else spec.queue,
+            broker=wanted_spec.broker,
+            queue=queue,
         ),
     )
+    return (fingerprint, queue) != (spec.fingerprint, spec.queue)
 
 
 def _set(job: JobFile, spec: JobSpec) -> None:
@@ -151,16 +169,44 @@ def _forget(job: JobFile) -> None:
         folder.rmdir()
 
 
-def _pin_present_code(job: JobFile) -> None:
-    """Take the method's code as it is now for the rest of the job."""
-    spec = job.spec
-    _set(job, replace(spec, fingerprint=present_fingerprint(spec)))
+def _compare_code(job: JobFile, place: Place, accept_changes: bool) -> bool:
+    """Refuse to go on with other code than before, or take it for the rest of the job if that is wanted.
+
+    Returns:
+        True if the code is another now, so that tasks still in a queue are of no use.
+    """
+    spec, progress = job.spec, job.progress()
+    try:
+        fingerprint = present_fingerprint(spec)
+    except BadInputError:
+        if accept_changes or place.embedded:
+            raise
+        return False  # only the consumers have the method; they compare it themselves
+    if fingerprint == spec.fingerprint or not spec.fingerprint:
+        return False
+    if not accept_changes:
+        raise BadInputError(_code_has_changed(spec, f"{progress.done} of {progress.total} points done"))
+    _set(job, replace(spec, fingerprint=fingerprint))
+    return True
+
+
+def _code_has_changed(spec: JobSpec, so_far: str) -> str:
+    return (
+        f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
+        "Keep those results and do the rest with the new code: --accept-changes."
+    )
 
 
 def _drive(
-    job: JobFile, dataset: DataSet, broker: Broker, driving: Driving, place: Place, notes: Sequence[str] = ()
+    job: JobFile,
+    dataset: DataSet,
+    broker: Broker,
+    driving: Driving,
+    place: Place,
+    notes: Sequence[str] = (),
+    recall: bool = False,
 ) -> int:
-    """Drive the job to some end, then write the results and say how it went."""
+    """Drive the job to some end, then write the results and say how it went; `recall` is for the driver."""
     view = make_view(
         console_kind(as_json=driving.json, term=environment().get("TERM")), job.spec, verbose=driving.verbose
     )
@@ -173,7 +219,7 @@ def _drive(
     else:
         _record(job, JobState.RUNNING)
         try:
-            ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view).run())
+            ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view, recall).run())
         except BaseException:
             view.finish("")  # gives the terminal back before the error is told
             raise
@@ -236,7 +282,14 @@ class _Drive:
     """Hold together the tasks of one run: the driver, its consumer on this machine and the view."""
 
     def __init__(
-        self, job: JobFile, dataset: DataSet, broker: Broker, driving: Driving, place: Place, view: View
+        self,
+        job: JobFile,
+        dataset: DataSet,
+        broker: Broker,
+        driving: Driving,
+        place: Place,
+        view: View,
+        recall: bool,
     ) -> None:
         self._job = job
         self._broker = broker
@@ -258,6 +311,7 @@ class _Drive:
                 policy=Policy(point_attempts=driving.attempts),
             ),
             view.task,
+            recall,
         )
         self._consumer = self._own_consumer(spec)
 
@@ -325,6 +379,7 @@ class _Drive:
         what = ["--command", spec.command] if spec.command is not None else ["--methods", spec.method]
         arguments = [
             *("--home", str(self._place.home.absolute())),
+            *(("--broker", self._place.broker) if self._place.broker else ()),
             *("--queue", spec.queue),
             *what,
             *("--source", spec.source),

@@ -28,7 +28,7 @@ from support.plain_loop import plain_shapley
 from support.rights import farm_url, wrong_rights
 
 DIGITS = ROOT / "data" / "digits" / "digits.npy"
-PERMUTATIONS = 150
+PERMUTATIONS = 100
 POINTS = 1797
 MARKED_POINTS = 30
 IMAGE_LIMIT_MB = 350
