@@ -368,10 +368,14 @@ Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 @dead.command("list")
 def dead_list(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """List the dead letters: reason, age, where from."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.list_letters(place, json, console))
 
 
@@ -380,10 +384,11 @@ def dead_show(
     letter: Annotated[str, typer.Argument(help="Id, or its first letters.")],
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Show all that is known of a dead letter."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.show_letter(place, letter, console))
 
 
@@ -393,10 +398,11 @@ def dead_replay(
     everything: Everything = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Put dead letters back into the queues that they came from."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
         raise typer.Exit(1)
 
@@ -407,10 +413,11 @@ def dead_purge(
     everything: Everything = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Delete dead letters for good."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))
 
 

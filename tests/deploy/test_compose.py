@@ -21,6 +21,7 @@ from overnight_common.brokers.amqp_topology import EXCHANGES, REPLIES_EXPIRE_MS,
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
 from overnight_consumer.settings import RawSettings
 from support.deploy_files import DEPLOY, ROOT, script
+from support.markdown import code, document, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -315,3 +316,13 @@ def test_only_the_owner_gets_at_the_passwords_and_no_umask_shuts_containers_out(
     modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()}
     assert modes.pop("operator.url") == 0o400, "no container has it"
     assert set(modes.values()) == {0o444}
+
+
+def test_the_documented_rights_are_those_that_users_get(make_secrets: ModuleType) -> None:
+    rows = table(document("docs/operations.md"), "Rights")
+    documented = {
+        row["user of"]: [*code(row["configure"]), *code(row["write"]), *code(row["read"])] for row in rows
+    }
+    for who, name in (("drivers", "producer"), ("consumers", "consumer")):
+        rights = make_secrets.RIGHTS[name]
+        assert documented[who] == [rights.configure, rights.write, rights.read]
