@@ -28,7 +28,7 @@ from support.plain_loop import plain_shapley
 from support.rights import farm_url, wrong_rights
 
 DIGITS = ROOT / "data" / "digits" / "digits.npy"
-PERMUTATIONS = 150
+PERMUTATIONS = 60
 POINTS = 1797
 MARKED_POINTS = 60
 IMAGE_LIMIT_MB = 350
@@ -198,6 +198,8 @@ def prove(engine: Engine, rabbitmq: str, folder: Path, more: list[Path], steps: 
             "OVERNIGHT_METHODS_DIR": str(ROOT / "tests" / "deploy" / "methods"),
             "OVERNIGHT_METHODS": "shapley marking:mark",
             "MARKS_DIR": str(marks),
+            # Half a CPU each: the job lasts long enough to be disturbed, and the plain loop need not.
+            "CONSUMER_CPUS": "0.5",
         },
     )
     farm.compose("build", "producer", "consumer")
