@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -202,6 +203,7 @@ def prove(engine: Engine, rabbitmq: str, folder: Path, more: list[Path], steps: 
             "CONSUMER_CPUS": "0.5",
         },
     )
+    farm.down()  # what a run left that was killed
     farm.compose("build", "producer", "consumer")
     steps.done("images are built")
     sizes(engine, steps)
@@ -233,6 +235,7 @@ def main() -> int:
         "--file", action="append", default=[], type=Path, help="one more compose file; repeatable"
     )
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # then it cleans up, as after Ctrl-C
     state = Path(os.environ.get("OVERNIGHT_CONTAINERS", "/var/tmp/overnight-containers"))
     state.mkdir(parents=True, exist_ok=True)
     steps = Steps()
