@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,7 @@ def check_equal_to_a_plain_loop(file: Path) -> None:
     """Compare results with those that one process computes point after point."""
     points = np.load(DIGITS)
     middle = len(points) // 2
-    with ProcessPoolExecutor(2) as pool:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         halves = [
             pool.submit(plain_shapley, points[start:stop], 0, PERMUTATIONS, start)
             for start, stop in ((0, middle), (middle, len(points)))
