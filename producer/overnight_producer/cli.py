@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_producer import asking, running
@@ -56,6 +57,10 @@ NoConsumer = Annotated[
 ]
 Attempts = Annotated[int, _option("--attempts", "Attempts that a single point gets.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say each task that a slot finishes.")]
+MetricsPort = Annotated[
+    int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
+]
+MetricsAddress = Annotated[str, _option("--metrics-address", "Where that port listens.")]
 AcceptChanges = Annotated[
     bool, typer.Option("--accept-changes", help="Go on although the method's code has changed.")
 ]
@@ -134,6 +139,8 @@ def run(
     attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
     broker_timeout: BrokerTimeout = 30.0,
@@ -160,7 +167,10 @@ def run(
         accept_changes=accept_changes,
         method_elsewhere=method_elsewhere,
     )
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
     raise typer.Exit(running.run(wanted, driving, _place(home, broker, broker_timeout, max_message_bytes)))
 
 
@@ -173,6 +183,8 @@ def _driving(
     attempts: int,
     verbose: bool,
     json: bool,
+    metrics_port: int | None,
+    metrics_address: str,
 ) -> Driving:
     return Driving(
         slots=slots,
@@ -183,6 +195,8 @@ def _driving(
         attempts=attempts,
         verbose=verbose,
         json=json,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
 
 
@@ -199,6 +213,8 @@ def resume(
     attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
     broker_timeout: BrokerTimeout = 30.0,
@@ -208,7 +224,10 @@ def resume(
     path = resolve(home, job)
     if asking.ask(path, "resume", console.print):
         return
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
     place = _place(home, broker, broker_timeout, max_message_bytes)
     raise typer.Exit(running.resume(path, driving, place, accept_changes, batch))
 
@@ -225,6 +244,8 @@ def retry(
     attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
     broker_timeout: BrokerTimeout = 30.0,
@@ -234,7 +255,10 @@ def retry(
     path = resolve(home, job)
     if asking.ask(path, "retry", console.print):
         return
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
     place = _place(home, broker, broker_timeout, max_message_bytes)
     raise typer.Exit(running.retry(path, driving, place, accept_changes))
 
