@@ -123,6 +123,7 @@ FAMILIES = (
 )
 
 NO_CAUSE = "none"
+JOB_STATES = ("done", "given_up", "waiting", "published", "running")
 _PUBLISH_REASONS = {
     "NotConnectedError": "not_connected",
     "UnroutableError": "unroutable",
@@ -240,7 +241,7 @@ class ProducerMetrics:
 def _read_jobs(jobs: dict[str, Snapshot]) -> Iterator[Reading]:
     points: dict[Labels, float] = {}
     for job, snapshot in jobs.items():
-        for state in ("done", "given_up", "waiting", "published", "running"):
+        for state in JOB_STATES:
             points[(job, state)] = getattr(snapshot.progress, state)
     yield Reading(JOB_POINTS, points)
     for family, figures in (
