@@ -27,6 +27,7 @@ from grafana_foundation_sdk.models.dashboard import (
     DashboardCursorSync,
     DashboardLinkType,
     DataSourceRef,
+    VariableOption,
     VariableRefresh,
     VariableSort,
 )
@@ -157,6 +158,7 @@ def _variable(variable: Variable) -> dashboard.QueryVariable:
         .multi(True)
         .include_all(True)
         .all_value(".*")
+        .current(VariableOption(selected=True, text=["All"], value=["$__all"]))
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(VariableSort.ALPHABETICAL_ASC)
     )
