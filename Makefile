@@ -11,6 +11,7 @@ export PYTHONUNBUFFERED = 1
 .DEFAULT_GOAL := help
 .PHONY: help run test chaos check format services bench clean
 .PHONY: help run test check format services secrets containers-test bench clean
+.PHONY: help run test check format services bench dashboards clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +65,9 @@ containers-test: $(VENV)/.dev ## Build the images and disturb a whole farm on a 
 bench: $(VENV)/.dev services ## Measure speed, beside Celery, Dramatiq and taskiq
 	$(PIP) install --constraint constraints.txt --group bench
 	$(BIN)/python -m pytest -m benchmarks -s tests/benchmarks
+
+dashboards: $(VENV)/.dev ## Write the Grafana dashboards anew from their source
+	$(BIN)/python deploy/grafana/build.py
 
 clean: ## Remove the virtual environment, caches and results
 	rm -rf $(VENV) $(OUT) .overnight .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
