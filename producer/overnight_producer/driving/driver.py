@@ -19,7 +19,7 @@ from overnight_common.errors import DecodeError, OvernightError, PublishError
 from overnight_common.messages import Encoded, decode_reply
 from overnight_common.values import count_values
 from overnight_producer.driving.batching import Pace, measured, next_points
-from overnight_producer.driving.observer import NOBODY, DriveObserver
+from overnight_producer.driving.observer import NOBODY, Cycle, DriveObserver
 from overnight_producer.driving.rates import Rates
 from overnight_producer.driving.reckoning import Observer, Reckoning
 from overnight_producer.driving.silence import Silences
@@ -109,6 +109,7 @@ class Driver:
         self._settings = settings
         self._recall = recall
         self._onlooker = onlooker
+        self._cycled = Cycle()
         self._cursor = job.cursor
         self._worklist = Worklist(job.ranges())
         self._rates = Rates(now)
@@ -299,9 +300,12 @@ class Driver:
                 self._keep_house(tx, now)
             if self._ending is None:
                 self._fill_window(tx, now, outgoing)
-            written_at = time.monotonic()
+            ready_at = time.monotonic()
+        self._cycled.written = tx.written
         if deliveries or failed or outgoing or tx.written.dropped:
-            self._onlooker.committed(tx.written, time.monotonic() - written_at)
+            self._cycled.commit_seconds = time.monotonic() - ready_at
+        self._onlooker.cycled(self._cycled)
+        self._cycled = Cycle()
         for delivery in acks:
             self._broker.ack(delivery)
         for range_, message in outgoing:
@@ -330,7 +334,7 @@ class Driver:
         if reply.start == reply.stop:
             self._silences.probe_back(reply.attempt, now)
             return
-        self._onlooker.replied(reply)
+        self._cycled.replies.append(reply)
         if reply.kind == "done":
             size = len(reply.result.body) if reply.result is not None else 0
             self._pace = measured(self._pace, reply.stop - reply.start, reply.seconds, size)
@@ -387,8 +391,9 @@ class Driver:
 
         def settled(error: PublishError | None) -> None:
             self._unsettled.discard(key)
-            self._onlooker.published(time.monotonic() - sent_at, error)
-            if error is not None:
+            if error is None:
+                self._cycled.confirm_seconds.append(time.monotonic() - sent_at)
+            else:
                 self._failed_publishes.append((range_, error))
                 self._wake.set()
 
