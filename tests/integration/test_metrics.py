@@ -44,6 +44,7 @@ def work(points):
     return points
 """
 BAD, KILLED, LAST = (3, 7), 5, 11
+LOOK_SECONDS = 0.25  # how often a consumer looks at itself
 TASKS_STARTED = 9 + 3 * len(BAD) + 2  # once, but three times for the bad ones and twice for the killed one
 
 
@@ -152,17 +153,14 @@ def check_consumer_at_work(base: str) -> None:
     assert set(memory) == {"1", "2"}
     assert all(10e6 < size < 1e9 for size in memory.values())
 
-    def has_grown() -> bool:
-        return scrape(base).get("consumer_oldest_task_seconds") > 1.0
-
-    wait_until(has_grown, "the oldest task grows older")
+    oldest = figures.get("consumer_oldest_task_seconds")
+    wait_until(lambda: scrape(base).get("consumer_oldest_task_seconds") > oldest + 0.5, "it grows older")
     later = scrape(base)
     elapsed = time.monotonic() - began
-    grown = sum(later.by("slot_busy_seconds_total", "slot").values()) - sum(
-        figures.by("slot_busy_seconds_total", "slot").values()
-    )
-    assert 0 < grown <= elapsed
-    older = later.get("consumer_oldest_task_seconds") - figures.get("consumer_oldest_task_seconds")
+    busy = [sum(each.by("slot_busy_seconds_total", "slot").values()) for each in (figures, later)]
+    grown = busy[1] - busy[0]
+    assert 0.5 < grown <= elapsed + LOOK_SECONDS
+    older = later.get("consumer_oldest_task_seconds") - oldest
     assert older == pytest.approx(grown, abs=0.05)
 
 
