@@ -9,9 +9,7 @@ RABBITMQ ?= 4.0
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test chaos check format services bench clean
-.PHONY: help run test check format services secrets containers-test bench clean
-.PHONY: help run test check format services bench dashboards clean
+.PHONY: help run test chaos check format services secrets containers-test bench dashboards clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
