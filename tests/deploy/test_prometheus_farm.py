@@ -38,11 +38,12 @@ def work(batch, indices):
     time.sleep(0.2)
     if point in (10, 20):
         raise ZeroDivisionError(f"point {point} divides by nothing")
-    if point == 30:
+    if point == 100:
         os.kill(os.getpid(), signal.SIGSEGV)
     return batch
 """
-POINTS, HELD_FROM, BAD = 150, 146, {10, 20, 30}
+# The consumer is killed before point 100, so that the deaths there are all of the other one, and all are seen.
+POINTS, HELD_FROM, BAD = 150, 146, {10, 20, 100}
 FAILURES = {"exception": 6, "killed_by_signal": 3}
 # What the two slots of the killed consumer may have answered after its last scrape, of 2 s ago at most.
 UNSEEN_REPLIES = 2 * int(2 / 0.2)
