@@ -47,9 +47,9 @@ PEERS = (
     Peer(
         "dramatiq",
         "dramatiq with_dramatiq --processes 2 --threads 1",
-        "classic queue (it has no other), confirms, ack after run, prefetch 64, 8 publishing threads, "
+        "classic queue (it has no other), confirms, ack after run, prefetch 64, 16 publishing threads, "
         + _OVER_RABBITMQ,
-        {"PEER_THREADS": "8", "PEER_RESULTS": "1", "dramatiq_queue_prefetch": "64"},
+        {"PEER_THREADS": "16", "PEER_RESULTS": "1", "dramatiq_queue_prefetch": "64"},
     ),
     Peer(
         "taskiq",
