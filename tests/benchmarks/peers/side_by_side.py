@@ -41,8 +41,8 @@ PEERS = (
         "celery",
         "celery -A with_celery worker --pool prefork --concurrency 2 --loglevel ERROR"
         " --without-gossip --without-mingle --without-heartbeat",
-        "quorum queue, confirms, acks_late, prefetch 128, 8 publishing threads, results over its rpc:// (transient)",
-        {"PEER_THREADS": "8", "PEER_PREFETCH": "64"},
+        "quorum queue, confirms, acks_late, prefetch 256, 4 publishing threads, results over its rpc:// (transient)",
+        {"PEER_THREADS": "4", "PEER_PREFETCH": "128"},
     ),
     Peer(
         "dramatiq",
