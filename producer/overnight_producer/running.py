@@ -81,6 +81,7 @@ def resume(
         raise BadInputError(fault)
     with JobFile.open(path, driving=True) as job, job.lock():
         spec = job.spec
+        place.must_be_named_for(spec.id, spec.broker)
         try:
             dataset = open_dataset(spec.data_uri)
             check_unchanged(dataset, spec.data_fingerprint)
@@ -93,12 +94,22 @@ def resume(
             if batch is not None:
                 _set(job, replace(job.spec, batch="auto" if batch == "auto" else int(batch)))
             broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
+            if broker.address != spec.broker:
+                _move(job, broker.address, place)
             return _drive(job, dataset, broker, driving, place, recall=recall)
 
 
 def retry(path: Path, driving: Driving, place: Place, accept_changes: bool) -> int:
     """Give every given-up point a fresh budget and go on; return the exit status."""
     return resume(path, driving, place, accept_changes, retrying=True)
+
+
+def _move(job: JobFile, address: str, place: Place) -> None:
+    """Take a job to another broker, where a run's own queue has no consumer and its files are not seen."""
+    spec = replace(job.spec, broker=address)
+    if not place.embedded:
+        spec = replace(spec, queue="default" if spec.has_own_queue else spec.queue, data_by="value")
+    _set(job, spec)
 
 
 def _lift_given_up(job: JobFile) -> None:
