@@ -16,6 +16,7 @@ from overnight_consumer import gpus
 from overnight_consumer.deaths import Death, ExitReason, exit_reason
 from overnight_consumer.held import DONE, Held
 from overnight_consumer.intake import Intake
+from overnight_consumer.limits import Limits
 from overnight_consumer.memory import session_bytes
 from overnight_consumer.metrics import ConsumerMetrics, watched
 from overnight_consumer.observer import IntakeSight, Nobody, Sight
@@ -61,10 +62,19 @@ def seen_in(metrics, name):
     }
 
 
-def held(method="toys:double", count=1, outcome="", **fields):
+def held(method="toys:double", count=1, outcome="", ran=0.0, **fields):
     task = Task(VERSION, "job", reply_queue("job", 1), 0, count, 1, method, **fields)
     intake = Intake(QUEUE, lambda *_: None, lambda *_: None)
-    return Held(task, Delivery(QUEUE, Message(b"", "task"), 0, None), intake, b"", 0, outcome=outcome)
+    return Held(
+        task,
+        Delivery(QUEUE, Message(b"", "task"), 0, None),
+        intake,
+        b"",
+        0,
+        slot=1,
+        outcome=outcome,
+        run_seconds=ran,
+    )
 
 
 # Tasks
@@ -72,7 +82,6 @@ def held(method="toys:double", count=1, outcome="", **fields):
 
 def test_points_and_tasks_are_counted_when_the_reply_is_confirmed(metrics):
     metrics.started(held(count=7))
-    metrics.ran(held(count=7, outcome=DONE), 0.5)
     assert seen_in(metrics, "consumer_tasks_done_total") == {}
     metrics.confirmed(held(count=7, outcome=DONE), 0.003)
     assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "toys:double"): 1}
@@ -108,16 +117,14 @@ def test_the_wait_is_from_publication_to_start_and_never_negative(metrics, clock
 
 def test_names_of_methods_that_only_messages_know_are_all_called_unknown(metrics):
     for number in range(100):
-        metrics.ran(held(f"nobody:serves{number}"), 1.0)
-        metrics.confirmed(held(f"nobody:serves{number}", outcome="method_unavailable"), 0.1)
+        metrics.confirmed(held(f"nobody:serves{number}", outcome="method_unavailable", ran=1.0), 0.1)
     assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown")}
 
 
 def test_a_method_of_a_served_module_is_named_once_it_did_a_task():
     metrics = ConsumerMetrics(settings_of(methods=("toys",)))
-    metrics.ran(held("triple", outcome="exception"), 1.0)
-    metrics.ran(held("triple", outcome=DONE), 1.0)
-    metrics.confirmed(held("triple", outcome=DONE), 0.1)
+    metrics.confirmed(held("triple", outcome="exception", ran=1.0), 0.1)
+    metrics.confirmed(held("triple", outcome=DONE, ran=1.0), 0.1)
     assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown"), ("default", "triple")}
     assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "triple"): 1}
 
@@ -193,7 +200,7 @@ def test_a_child_that_ends_after_its_successor_began_does_not_hide_it(metrics):
     [(-9, "killed"), (-11, "segmentation_fault"), (-6, "signal"), (0, "exit_status"), (3, "exit_status")],
 )
 def test_a_death_of_which_we_are_innocent_is_told_from_its_status(status, reason):
-    assert exit_reason(status).value == reason
+    assert exit_reason(Death(status, 0, "")).value == reason
 
 
 class Recorder(Nobody):
@@ -211,13 +218,13 @@ class FakeChild:
     pid = 4711
 
     def __init__(self, voice):
-        self.voice = voice
+        self.voice, self.kills = voice, 0
 
     def send(self, work):
         pass
 
     def kill(self):
-        pass
+        self.kills += 1
 
     async def stop(self, patience_seconds):
         self.die(0)
@@ -240,17 +247,21 @@ def test_each_end_of_a_child_has_its_reason_and_each_start_too():
             return children[-1]
 
         recorder = Recorder()
-        slot = Slot(1, start, Deaf(), lambda _: None, lambda _: None, recorder)
+        limits = Limits(time_limit_seconds=0.001, memory_limit_bytes=100)
+        slot = Slot(1, start, Deaf(), lambda _: None, lambda _: None, recorder, limits)
         slot.start()
         children[-1].die(1)  # while starting
         await until(lambda: len(children) == 2, "another one is started")
-        for end in ("kill", "abandon", "limit"):
+        for end in ("kill", "abandon", "limit", "memory"):
             children[-1].voice.on_ready()
             slot.run(held())
             if end == "abandon":
                 slot.abandon()
             elif end == "limit":
-                slot._pass_limit()
+                children[-1].voice.on_started()
+                await until(lambda: children[-1].kills, "the limit passes")
+            elif end == "memory":
+                slot.note_memory(101)
             children[-1].die(-9)
         children[-1].voice.on_ready()
         slot.renew()
@@ -261,13 +272,11 @@ def test_each_end_of_a_child_has_its_reason_and_each_start_too():
     assert [why.value for why in recorder.starts] == [
         "first",
         "backoff",
-        "death",
-        "death",
-        "death",
+        *["death"] * 4,
         "renewal",
     ]
     assert [how.value for how in recorder.ends] == [
-        *("start_failed", "killed", "cancelled", "time_limit", "stopped", "stopped"),
+        *("start_failed", "killed", "cancelled", "time_limit", "memory_limit", "stopped", "stopped"),
     ]
 
 
@@ -375,9 +384,6 @@ class Broken:
     def started(self, *_):
         self._raise("started")
 
-    def ran(self, *_):
-        self._raise("ran")
-
     def confirmed(self, *_):
         self._raise("confirmed")
 
@@ -418,7 +424,7 @@ def test_a_broken_registry_harms_no_task(caplog):
         3: "failed",
         4: "done",
     }
-    assert broken.called == {"slot_is", "child_started", "child_ended", "started", "ran", "confirmed", "seen"}
+    assert broken.called == {"slot_is", "child_started", "child_ended", "started", "confirmed", "seen"}
 
 
 def test_what_a_whole_consumer_did_is_in_its_figures(monkeypatch):
