@@ -25,8 +25,11 @@ def cancel(path: Path, place: Place, say: Callable[[str], None]) -> None:
     The request is written first, so that whoever finds the reply queue gone knows why.
     """
     with JobFile.open(path, driving=True) as job:
+        alone = driver_of(path) is None
+        if alone:
+            place.must_be_named_for(job.spec.id, job.spec.broker)
         number = job.request("cancel")
-        if driver_of(path) is None:
+        if alone:
             with contextlib.suppress(JobBusyError), job.lock(), job.commit() as tx:
                 tx.set_state(JobState.CANCELLED, "cancelled by request")
                 tx.finish_request(number, "granted")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from overnight_common.addresses import LOOPBACK
+from overnight_common.errors import BadInputError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 
 
@@ -26,6 +27,18 @@ class Place:
     broker: str | None = None
     broker_timeout_seconds: float = 30.0
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+
+    def must_be_named_for(self, job_id: str, job_broker: str) -> None:
+        """Refuse to look on this machine for a job that runs elsewhere; addresses are kept without passwords.
+
+        Raises:
+            BadInputError: no broker was named, and the job's own is not the embedded one.
+        """
+        if self.broker is None and job_broker.startswith(("amqp:", "amqps:")):
+            raise BadInputError(
+                f"job {job_id} runs over {job_broker}: name that again, by --broker or OVERNIGHT_BROKER "
+                "(passwords are not kept); or name another, such as --broker embedded: for this machine alone"
+            )
 
     @property
     def embedded(self) -> bool:

@@ -16,13 +16,12 @@ from overnight_common.brokers.base import task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.datasets import check_unchanged, open_dataset
 from overnight_common.errors import BadInputError, DataChangedError
-from overnight_producer.describing import present_fingerprint
 from overnight_producer.driving.driver import Driver, DriverSettings, Ending, EndingKind
 from overnight_producer.driving.observer import NOBODY
+from overnight_producer.earlier_job import compare_code, lift_given_up, move, set_spec, take_up
 from overnight_producer.exports.export import check_first_result, export
 from overnight_producer.jobs.home import find_job, job_path
 from overnight_producer.jobs.jobfile import JobFile
-from overnight_producer.jobs.jobspec import own_queue
 from overnight_producer.jobs.ranges import Policy
 from overnight_producer.jobs.records import JobState
 from overnight_producer.local_consumer import ConsumerGoneError, LocalConsumer
@@ -61,7 +60,7 @@ def run(wanted: Wanted, driving: Driving, place: Place) -> int:
     with job, contextlib.closing(plan.dataset):
         try:
             with job.lock():
-                recall = found is not None and _take_up(job, spec, wanted)
+                recall = found is not None and take_up(job, spec, wanted)
                 return _drive(job, plan.dataset, plan.broker, driving, place, plan.notes, recall)
         finally:
             if found is None and job.spec.epoch == 0 and job.progress().done == 0:
@@ -81,85 +80,27 @@ def resume(
         raise BadInputError(fault)
     with JobFile.open(path, driving=True) as job, job.lock():
         spec = job.spec
+        place.must_be_named_for(spec.id, spec.broker)
         try:
             dataset = open_dataset(spec.data_uri)
             check_unchanged(dataset, spec.data_fingerprint)
         except DataChangedError as error:
             raise BadInputError(f"{error}; start another job for it with `overnight run`") from error
         with contextlib.closing(dataset):
-            recall = _compare_code(job, place, accept_changes)
+            recall = compare_code(job, place, accept_changes)
             if retrying:
-                _lift_given_up(job)
+                lift_given_up(job)
             if batch is not None:
-                _set(job, replace(job.spec, batch="auto" if batch == "auto" else int(batch)))
+                set_spec(job, replace(job.spec, batch="auto" if batch == "auto" else int(batch)))
             broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
+            if broker.address != spec.broker:
+                move(job, broker.address, place)
             return _drive(job, dataset, broker, driving, place, recall=recall)
 
 
 def retry(path: Path, driving: Driving, place: Place, accept_changes: bool) -> int:
     """Give every given-up point a fresh budget and go on; return the exit status."""
     return resume(path, driving, place, accept_changes, retrying=True)
-
-
-def _lift_given_up(job: JobFile) -> None:
-    with job.commit() as tx:
-        for range_, _why in job.given_up():
-            tx.lift(range_)
-
-
-def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
-    """Check that an earlier job may go on with today's code and data, and take over what may change.
-
-    Returns:
-        True if tasks that are still in a queue are of no use any more.
-    """
-    spec = job.spec
-    progress = job.progress()
-    so_far = f"{progress.done} of {progress.total} points done"
-    if progress.state is JobState.CANCELLED:
-        raise BadInputError(
-            f"job {spec.id} for this was cancelled and stays so; go on with `overnight resume {spec.id}`, "
-            "or begin afresh with --new"
-        )
-    if spec.data_fingerprint != wanted_spec.data_fingerprint:
-        raise BadInputError(
-            f"{spec.data_uri} has changed since job {spec.id} began ({so_far}); "
-            "restore the old file, or begin afresh with --new"
-        )
-    if spec.stop != wanted_spec.stop:
-        raise BadInputError(
-            f"job {spec.id} for this ends at point {spec.stop}, not {wanted_spec.stop}; "
-            "give the same --count, or begin afresh with --new"
-        )
-    fingerprint, queue = spec.fingerprint, wanted_spec.queue
-    if wanted_spec.has_own_queue:
-        queue = own_queue(spec.id)
-    if wanted_spec.fingerprint and fingerprint and fingerprint != wanted_spec.fingerprint:
-        if not wanted.accept_changes:
-            raise BadInputError(_code_has_changed(spec, so_far) + " Begin afresh: --new.")
-        fingerprint = wanted_spec.fingerprint
-    _set(
-        job,
-        replace(
-            spec,
-            fingerprint=fingerprint,
-            batch=wanted_spec.batch,
-            output=wanted_spec.output or spec.output,
-            max_failures=wanted_spec.max_failures,
-            time_limit_seconds=wanted_spec.time_limit_seconds,
-            per_point=wanted_spec.per_point,
-            source=wanted_spec.source,
-            data_by=wanted_spec.data_by,
-            broker=wanted_spec.broker,
-            queue=queue,
-        ),
-    )
-    return (fingerprint, queue) != (spec.fingerprint, spec.queue)
-
-
-def _set(job: JobFile, spec: JobSpec) -> None:
-    with job.commit() as tx:
-        tx.set_spec(spec)
 
 
 def _forget(job: JobFile) -> None:
@@ -169,34 +110,6 @@ def _forget(job: JobFile) -> None:
         file.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _compare_code(job: JobFile, place: Place, accept_changes: bool) -> bool:
-    """Refuse to go on with other code than before, or take it for the rest of the job if that is wanted.
-
-    Returns:
-        True if the code is another now, so that tasks still in a queue are of no use.
-    """
-    spec, progress = job.spec, job.progress()
-    try:
-        fingerprint = present_fingerprint(spec)
-    except BadInputError:
-        if accept_changes or place.embedded:
-            raise
-        return False  # only the consumers have the method; they compare it themselves
-    if fingerprint == spec.fingerprint or not spec.fingerprint:
-        return False
-    if not accept_changes:
-        raise BadInputError(_code_has_changed(spec, f"{progress.done} of {progress.total} points done"))
-    _set(job, replace(spec, fingerprint=fingerprint))
-    return True
-
-
-def _code_has_changed(spec: JobSpec, so_far: str) -> str:
-    return (
-        f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
-        "Keep those results and do the rest with the new code: --accept-changes."
-    )
 
 
 def _drive(
