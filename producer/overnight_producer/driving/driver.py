@@ -187,9 +187,10 @@ class Driver:
         await self._broker.declare(self._reply_queue)
         if taken_up:
             await reclaim_replies(self._broker, self._spec.id, self._reply_queue)
-        now = time.monotonic()
+        # What an earlier driver published, or was killed before it could, is asked for at once.
+        long_ago = time.monotonic() - self._settings.silence_seconds - HOUSEKEEPING_SECONDS
         for range_ in self._worklist.in_flight():
-            self._silences.published(range_.start, range_.attempt, now)
+            self._silences.published(range_.start, range_.attempt, long_ago)
         subscription = await self._broker.subscribe(
             self._reply_queue, REPLY_PREFETCH, self._on_reply, self._on_lost
         )
@@ -203,6 +204,8 @@ class Driver:
             self._take_arrived_only()
             if self._ending.kind in (EndingKind.DONE, EndingKind.CANCELLED):
                 await self._broker.delete(self._reply_queue)
+                if self._spec.has_own_queue:
+                    await self._broker.delete(self._queue)
 
     def _begin_epoch(self) -> None:
         # No reply to what is out can arrive without the old queue: all of it goes back to waiting.
@@ -466,7 +469,12 @@ class Driver:
             and given_up >= limit
             and succeeded < SUCCESS_SHARE_TO_GO_ON * (given_up + succeeded)
         ):
-            self.end(Ending(EndingKind.PAUSED, f"{given_up} points were given up and {succeeded} succeeded"))
+            self.end(
+                Ending(
+                    EndingKind.PAUSED,
+                    f"of {given_up + succeeded} points that were tried, {given_up} were given up",
+                )
+            )
 
 
 def _fits(result: Encoded, points: int) -> bool:
