@@ -33,6 +33,9 @@ def _option(flag: str, text: str) -> object:
 def run(
     context: typer.Context,
     broker: Annotated[str, _option("--broker", "amqp(s):// URL; the embedded broker if not given.")] = "",
+    broker_file: Annotated[
+        Path | None, _option("--broker-file", "File that holds this URL, such as a container's secret.")
+    ] = None,
     home: Annotated[Path, _option("--home", "Folder of the embedded broker.")] = Path(".overnight"),
     queue: Annotated[list[str], _option("--queue", "Task queue to serve; repeatable.")] = ["default"],  # noqa: B006
     methods: Annotated[
@@ -92,6 +95,7 @@ def run(
         return
     raw = RawSettings(
         broker=broker or None,
+        broker_file=broker_file,
         home=home,
         queues=tuple(queue),
         methods=tuple(methods),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from overnight_common.addresses import LOOPBACK
+from overnight_common.brokers.opening import given_address
 from overnight_common.errors import BadInputError
 from overnight_common.loading import find_method, known_methods
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
@@ -22,7 +23,7 @@ from overnight_consumer.recycling import Recycling
 DEVICES = ("auto", "cpu")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # What a child and the user's code in it have no business knowing.
-_SECRETS = ("OVERNIGHT_BROKER",)
+_SECRETS = ("OVERNIGHT_BROKER", "OVERNIGHT_BROKER_FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +79,14 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawSettings:
-    """Carry what the command line gave, before anything is checked; the fields are those of `Settings`."""
+    """Carry what the command line gave, before anything is checked; the fields are those of `Settings`.
+
+    Attributes:
+        broker_file: file that holds the URL, in the place of `broker`.
+    """
 
     broker: str | None = None
+    broker_file: Path | None = None
     home: Path = Path(".overnight")
     queues: tuple[str, ...] = ("default",)
     methods: tuple[str, ...] = ()
@@ -112,12 +118,17 @@ def validated(raw: RawSettings) -> Settings:
         BadInputError: with all faults at once.
     """
     faults = _faults(raw)
+    broker = None
+    try:
+        broker = given_address(raw.broker or "", raw.broker_file)
+    except BadInputError as error:
+        faults += error.faults
     if faults:
         raise BadInputError(*faults)
     cores = available_cores()
     slots = cores if raw.slots == "auto" else int(raw.slots)
     return Settings(
-        broker=raw.broker or None,
+        broker=broker,
         home=raw.home.absolute(),
         queues=tuple(dict.fromkeys(raw.queues)),
         methods=tuple(dict.fromkeys(raw.methods)),

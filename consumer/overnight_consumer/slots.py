@@ -171,7 +171,7 @@ class Slot:
         """Run a task; the slot must be free."""
         assert self._child is not None
         assert self.state is SlotState.FREE
-        self._become(SlotState.BUSY)
+        self.state = SlotState.BUSY
         self.held = held
         held.stage = Stage.RUNNING
         held.slot = self.number
@@ -269,7 +269,7 @@ class Slot:
             return
         self.start_failures = 0
         held.outcome = answer.cause or answer.kind
-        self._observer.ran(held, answer.seconds)
+        held.run_seconds = answer.seconds
         old_for = self._age.after_task(time.monotonic(), lambda: used_bytes([child.pid]))
         if self._why is None and self._successor is not None and self._successor.ready:
             self._succeed()
@@ -327,7 +327,7 @@ class Slot:
             return
         self._replace_dead()
         if held is not None:
-            self._observer.ran(held, death.seconds)
+            held.run_seconds = death.seconds
             self._listener.on_task_death(self, held, death)
 
     def _told_in_full(self, death: Death, held: Held | None) -> Death:

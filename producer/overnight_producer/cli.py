@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from overnight_common.addresses import LOOPBACK
+from overnight_common.brokers.opening import given_address
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_producer import asking, running
@@ -40,6 +41,9 @@ Home = Annotated[Path, _option("--home", "Folder of job files and of the embedde
 Broker = Annotated[
     str, _option("--broker", "amqp(s)://user:password@host/vhost; without it, the embedded broker.")
 ]
+BrokerFile = Annotated[
+    Path | None, _option("--broker-file", "File that holds this address, such as a container's secret.")
+]
 BrokerTimeout = Annotated[float, _option("--broker-timeout", "Seconds to wait for the broker at the start.")]
 MaxMessageBytes = Annotated[int, _option("--max-message-bytes", "Largest message.")]
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
@@ -68,10 +72,12 @@ AcceptChanges = Annotated[
 HOME = Path(".overnight")
 
 
-def _place(home: Path, broker: str, broker_timeout: float, max_message_bytes: int) -> Place:
+def _place(
+    home: Path, broker: str, broker_file: Path | None, broker_timeout: float, max_message_bytes: int
+) -> Place:
     return Place(
         home=home,
-        broker=broker or None,
+        broker=given_address(broker, broker_file),
         broker_timeout_seconds=broker_timeout,
         max_message_bytes=max_message_bytes,
     )
@@ -87,7 +93,9 @@ def start(context: typer.Context) -> None:
         raise typer.Exit
     given = environment()
     home, broker = Path(given.get("OVERNIGHT_HOME") or HOME), given.get("OVERNIGHT_BROKER", "")
-    raise typer.Exit(run_menu(_place(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print))
+    file = Path(name) if (name := given.get("OVERNIGHT_BROKER_FILE")) else None
+    place = _place(home, broker, file, 30.0, DEFAULT_MAX_MESSAGE_BYTES)
+    raise typer.Exit(run_menu(place, input, console.print))
 
 
 @app.command()
@@ -143,6 +151,7 @@ def run(
     metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -171,7 +180,9 @@ def run(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
     )
-    raise typer.Exit(running.run(wanted, driving, _place(home, broker, broker_timeout, max_message_bytes)))
+    raise typer.Exit(
+        running.run(wanted, driving, _place(home, broker, broker_file, broker_timeout, max_message_bytes))
+    )
 
 
 def _driving(
@@ -217,6 +228,7 @@ def resume(
     metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -228,7 +240,7 @@ def resume(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
     )
-    place = _place(home, broker, broker_timeout, max_message_bytes)
+    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
     raise typer.Exit(running.resume(path, driving, place, accept_changes, batch))
 
 
@@ -248,6 +260,7 @@ def retry(
     metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -259,7 +272,7 @@ def retry(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
     )
-    place = _place(home, broker, broker_timeout, max_message_bytes)
+    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
     raise typer.Exit(running.retry(path, driving, place, accept_changes))
 
 
@@ -275,11 +288,14 @@ def cancel(
     job: Job = None,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
     asking.cancel(
-        resolve(home, job), _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES), console.print
+        resolve(home, job),
+        _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
+        console.print,
     )
 
 
@@ -342,19 +358,27 @@ def export_command(
 
 @app.command()
 def queues(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Show how many tasks and dead letters wait."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(reports.queues(place, json, console))
 
 
 @app.command("doctor")
 def doctor_command(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 5.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 5.0,
 ) -> None:
     """Look at this machine and the broker, and say what would hold a run up."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     raise typer.Exit(examine(place, json, console))
 
 
@@ -368,10 +392,14 @@ Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 @dead.command("list")
 def dead_list(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """List the dead letters: reason, age, where from."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.list_letters(place, json, console))
 
 
@@ -380,10 +408,11 @@ def dead_show(
     letter: Annotated[str, typer.Argument(help="Id, or its first letters.")],
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Show all that is known of a dead letter."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.show_letter(place, letter, console))
 
 
@@ -393,10 +422,11 @@ def dead_replay(
     everything: Everything = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Put dead letters back into the queues that they came from."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
         raise typer.Exit(1)
 
@@ -407,10 +437,11 @@ def dead_purge(
     everything: Everything = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Delete dead letters for good."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))
 
 

@@ -83,13 +83,13 @@ COMMIT = Family(
 )
 JOBS = Family("overnight_driver_jobs", "gauge", "Jobs driven here now.")
 # A sum of windows or of times to go says nothing, so these name the job, but only while it is driven here: there
-# are never more series than jobs driven at once.
-_JOB = ("job",)
+# are never more series than jobs driven at once. Not called `job`: that is Prometheus' own name for a kind of target.
+_JOB = ("job_id",)
 JOB_POINTS = Family(
     "overnight_job_points",
     "gauge",
     "Points of the job by where they are; their sum is all.",
-    ("job", "state"),
+    ("job_id", "state"),
 )
 JOB_RATE = Family("overnight_job_points_per_second", "gauge", "Points done per second, over 30 s.", _JOB)
 JOB_ETA = Family(
@@ -168,7 +168,7 @@ class ProducerMetrics:
 
     def replied(self, reply: Reply) -> None:
         """Count a reply."""
-        self._replies.add(reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE)
+        self._replies.add((reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE))
 
     def committed(self, written: Written, seconds: float) -> None:
         """Count what is in the job file now, and nothing before: so both agree to the unit."""
@@ -177,15 +177,15 @@ class ProducerMetrics:
         self._points_done.add(by=written.points_done)
         self._points_given_up.add(by=written.points_given_up)
         for cause, count in written.failures.items():
-            self._failures.add(cause, by=count)
+            self._failures.add((cause,), count)
         for reason, count in written.dropped.items():
             if reason == SILENT_TASK:
                 self._silent.add(by=count)
             elif reason.startswith(PUBLISH_FAILED):
                 error = reason.removeprefix(PUBLISH_FAILED)
-                self._publish_failures.add(_PUBLISH_REASONS.get(error, _OTHER), by=count)
+                self._publish_failures.add((_PUBLISH_REASONS.get(error, _OTHER),), count)
             else:
-                self._dropped.add(reason if reason in _DROP_REASONS else _OTHER, by=count)
+                self._dropped.add((reason if reason in _DROP_REASONS else _OTHER,), count)
 
     def job_seen(self, spec: JobSpec, snapshot: Snapshot) -> None:
         """Keep how far a job is."""
