@@ -39,6 +39,7 @@ def test_the_exit_codes_of_the_consumer_are_its_constants():
     signals = {128 + 2, 128 + 15}
     assert statuses("`overnight-consumer`") == {
         0,
+        consumer_cli.EXIT_UNHEALTHY,
         consumer_cli.EXIT_BAD_INPUT,
         consumer_cli.EXIT_UNREACHABLE,
         *signals,
@@ -55,6 +56,7 @@ def test_the_exit_codes_of_the_consumer_are_its_constants():
         ("overnight_producer", ["queues", *NOBODY_THERE], 3),
         ("overnight_producer", ["doctor", *NOBODY_THERE], 1),
         ("overnight_consumer", [], 2),
+        ("overnight_consumer", ["check", "--metrics-port", "1"], 1),
         ("overnight_consumer", ["--methods", "shapley", *NOBODY_THERE], 3),
         ("overnight_consumer", ["--methods", "shapley", "--slots", "1", "--idle-exit", "0"], 0),
     ],
