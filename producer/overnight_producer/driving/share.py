@@ -7,6 +7,10 @@ each job aims at an equal part of the window, counted in seconds of work and not
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 # What a task costs beside its run time. It keeps the ratio of two jobs of no-op tasks finite.
 TASK_OVERHEAD_SECONDS = 0.001
@@ -65,16 +69,20 @@ class QueueShare:
     def part_of(self, job: str) -> Part:
         """Return what a job that has reported may count on."""
         own, loads = self._loads[job], self._loads.values()
+        slots = max(load.slots for load in loads)
         rate = own.tasks_per_second
         if rate > 0 and len(loads) > 1:
-            rate *= sum(_work(load) for load in loads) / _work(own)
+            rate *= _work(loads, slots) / _work([own], slots)
         return Part(
             jobs=max(sum(load.active for load in loads), 1),
             tasks_per_second=rate,
-            slots=max(load.slots for load in loads),
+            slots=slots,
             worked_at=max((load.worked_at for load in loads if load.worked_at is not None), default=None),
         )
 
 
-def _work(load: Load) -> float:
-    return load.busy_slots + TASK_OVERHEAD_SECONDS * load.tasks_per_second
+def _work(loads: Collection[Load], slots: int) -> float:
+    """Return the seconds of work per second; a job that is new here makes the figures of the others too high."""
+    busy = sum(load.busy_slots for load in loads)
+    tasks = sum(load.tasks_per_second for load in loads)
+    return (min(busy, slots) if slots else busy) + TASK_OVERHEAD_SECONDS * tasks
