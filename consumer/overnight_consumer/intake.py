@@ -92,11 +92,11 @@ class Intake:
             self._paused_until = None
             self._set(prefetch)
 
-    def want(self, prefetch: int, *, exactly: bool = False) -> None:
-        """Change the prefetch if that is worth it."""
+    def want(self, prefetch: int, *, exactly: bool = False, least: int = 0) -> None:
+        """Change the prefetch if that is worth it, or if it is below `least`."""
         if self.paused or prefetch == self._prefetch:
             return
-        if exactly or differs_markedly(self._prefetch, prefetch):
+        if exactly or self._prefetch < least or differs_markedly(self._prefetch, prefetch):
             self._set(prefetch)
 
     def _set(self, prefetch: int) -> None:

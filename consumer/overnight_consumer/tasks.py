@@ -379,9 +379,11 @@ class Tasks:
 
     def _set_prefetch(self) -> None:
         parked = sum(len(parked) for parked in self._parked.values())
-        wanted = self._prefetch() + min(parked, _MOST_PARKED_AHEAD)
+        # What is parked must not keep others out; twice as much, so that a long queue is passed in few steps.
+        least = len(self._slots) + min(parked, _MOST_PARKED_AHEAD) if parked else 0
+        wanted = self._prefetch() + min(2 * parked, _MOST_PARKED_AHEAD)
         for intake in self._intakes:
-            intake.want(wanted, exactly=not self._short and not parked)
+            intake.want(wanted, exactly=not self._short and not parked, least=least)
 
     def on_state(self, state: BrokerState) -> None:
         """Follow the link."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,16 +12,12 @@ import typer
 
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
-from overnight_producer import asking, running, serving, submitting
+from overnight_producer import asking, report_commands, running, serving, submitting
 from overnight_producer import command_options as options
-from overnight_producer.exports.export import check_output, export
 from overnight_producer.jobs.home import resolve
-from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import JobBusyError
 from overnight_producer.menu import run_menu
 from overnight_producer.options import Driving, Place, Renewal, Wanted, environment
-from overnight_producer.reports import reports
-from overnight_producer.reports.doctor import examine
 from overnight_producer.views.tables import make_console
 
 app = typer.Typer(
@@ -34,18 +29,6 @@ app = typer.Typer(
 console = make_console()
 
 
-HOME = Path(".overnight")
-
-
-def _place(home: Path, broker: str, broker_timeout: float, max_message_bytes: int) -> Place:
-    return Place(
-        home=home,
-        broker=broker or None,
-        broker_timeout_seconds=broker_timeout,
-        max_message_bytes=max_message_bytes,
-    )
-
-
 @app.callback(invoke_without_command=True)
 def start(context: typer.Context) -> None:
     """Show the menu on a terminal, and the help elsewhere."""
@@ -55,8 +38,10 @@ def start(context: typer.Context) -> None:
         console.print(context.get_help(), markup=False)
         raise typer.Exit
     given = environment()
-    home, broker = Path(given.get("OVERNIGHT_HOME") or HOME), given.get("OVERNIGHT_BROKER", "")
-    raise typer.Exit(run_menu(_place(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print))
+    home, broker = Path(given.get("OVERNIGHT_HOME") or options.HOME), given.get("OVERNIGHT_BROKER", "")
+    raise typer.Exit(
+        run_menu(options.place_of(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print)
+    )
 
 
 @app.command()
@@ -88,7 +73,7 @@ def run(
     attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
     json: options.Json = False,
-    home: options.Home = HOME,
+    home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
@@ -96,7 +81,9 @@ def run(
     """Run a method over a data set, or go on where an earlier run of the same job ended."""
     wanted = _wanted(locals())
     driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
-    raise typer.Exit(running.run(wanted, driving, _place(home, broker, broker_timeout, max_message_bytes)))
+    raise typer.Exit(
+        running.run(wanted, driving, options.place_of(home, broker, broker_timeout, max_message_bytes))
+    )
 
 
 @app.command()
@@ -120,14 +107,15 @@ def submit(
     on_finish: options.OnFinish = None,
     new: options.New = False,
     accept_changes: options.AcceptChanges = False,
-    home: options.Home = HOME,
+    home: options.Home = options.HOME,
     broker: options.Broker = "",
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Leave a job to `overnight serve` and print its id."""
     wanted = replace(_wanted(locals()), submitted=True)
     console.print(
-        submitting.submit(wanted, _place(home, broker, 30.0, max_message_bytes), _note), markup=False
+        submitting.submit(wanted, options.place_of(home, broker, 30.0, max_message_bytes), _note),
+        markup=False,
     )
 
 
@@ -186,14 +174,14 @@ def serve(
     no_consumer_timeout: options.NoConsumer = 600.0,
     attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
-    home: options.Home = HOME,
+    home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Drive the jobs that are submitted, several at once, until a signal comes."""
     driving = _driving("0", None, window_seconds, silence, no_consumer_timeout, attempts, verbose, False)
-    place = _place(home, broker, broker_timeout, max_message_bytes)
+    place = options.place_of(home, broker, broker_timeout, max_message_bytes)
     raise typer.Exit(serving.serve(driving, place, jobs))
 
 
@@ -215,14 +203,14 @@ def resume(
     attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
     json: options.Json = False,
-    home: options.Home = HOME,
+    home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Go on with a job that was paused, interrupted or cancelled, or with all that wait."""
     driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
-    place = _place(home, broker, broker_timeout, max_message_bytes)
+    place = options.place_of(home, broker, broker_timeout, max_message_bytes)
     renewal = Renewal(accept_changes=accept_changes, batch=batch, on_finish=on_finish)
     if not all_jobs:
         raise typer.Exit(_go_on(job, "resume", driving, place, renewal))
@@ -236,16 +224,21 @@ def retry(
     job: options.Job = None,
     accept_changes: options.AcceptChanges = False,
     slots: options.Slots = "auto",
+    window: options.WindowTasks = None,
+    window_seconds: options.WindowSeconds = 10.0,
+    silence: options.Silence = 90.0,
+    no_consumer_timeout: options.NoConsumer = 600.0,
+    attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
     json: options.Json = False,
-    home: options.Home = HOME,
+    home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Try the points again that were given up."""
-    place = _place(home, broker, broker_timeout, max_message_bytes)
-    driving = Driving(slots=slots, verbose=verbose, json=json)
+    place = options.place_of(home, broker, broker_timeout, max_message_bytes)
+    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
     renewal = Renewal(accept_changes=accept_changes, retrying=True)
     raise typer.Exit(_go_on(job, "retry", driving, place, renewal))
 
@@ -259,7 +252,7 @@ def _go_on(job: str | None, what: str, driving: Driving, place: Place, renewal: 
 
 
 @app.command()
-def pause(job: options.Job = None, home: options.Home = HOME) -> None:
+def pause(job: options.Job = None, home: options.Home = options.HOME) -> None:
     """Let the driver of a job publish nothing more until it is resumed."""
     path = resolve(home, job)
     if not asking.ask(path, "pause", console.print) and not submitting.pause_in_line(path, console.print):
@@ -269,13 +262,15 @@ def pause(job: options.Job = None, home: options.Home = HOME) -> None:
 @app.command()
 def cancel(
     job: options.Job = None,
-    home: options.Home = HOME,
+    home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
     asking.cancel(
-        resolve(home, job), _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES), console.print
+        resolve(home, job),
+        options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
+        console.print,
     )
 
 
@@ -283,7 +278,7 @@ def cancel(
 def window(
     tasks: Annotated[str, typer.Argument(help="Number of tasks, or auto.")],
     job: options.Job = None,
-    home: options.Home = HOME,
+    home: options.Home = options.HOME,
 ) -> None:
     """Change how many tasks the driver of a job keeps published."""
     if tasks != "auto" and not (tasks.isdecimal() and int(tasks) > 0):
@@ -293,71 +288,16 @@ def window(
         raise BadInputError("nobody drives this job; give --window to `overnight resume`")
 
 
-@app.command()
-def status(job: options.Job = None, json: options.Json = False, home: options.Home = HOME) -> None:
-    """Show all jobs, or one of them in detail."""
-    reports.status(home, job, json, console)
-
-
-@app.command()
-def watch(job: options.Job = None, json: options.Json = False, home: options.Home = HOME) -> None:
-    """Follow a job that another process drives."""
-    raise typer.Exit(reports.watch(home, job, console, json))
-
-
-@app.command()
-def failures(
-    job: options.Job = None,
-    full: Annotated[bool, typer.Option("--full", help="With tracebacks.")] = False,
-    json: options.Json = False,
-    home: options.Home = HOME,
-) -> None:
-    """Show the points that were given up, and why."""
-    reports.failures(home, job, json, full, console)
-
-
-@app.command("export")
-def export_command(
-    output: Annotated[Path, typer.Argument(help="Where to: .npy, .npz, .jsonl or .csv.")],
-    job: options.Job = None,
-    home: options.Home = HOME,
-) -> None:
-    """Write the results so far; works while the job runs."""
-    path = resolve(home, job)
-    faults = check_output(output)
-    if faults:
-        raise BadInputError(*faults)
-    with JobFile.open(path) as opened:
-        exported = export(opened, output)
-    for note in exported.notes:
-        console.print(note, markup=False)
-    console.print(
-        f"{exported.points - exported.missing} of {exported.points} points are in {output}", markup=False
-    )
-
-
-@app.command()
-def queues(
-    json: options.Json = False,
-    home: options.Home = HOME,
-    broker: options.Broker = "",
-    broker_timeout: options.BrokerTimeout = 30.0,
-) -> None:
-    """Show how many tasks and dead letters wait."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(reports.queues(place, json, console))
-
-
-@app.command("doctor")
-def doctor_command(
-    json: options.Json = False,
-    home: options.Home = HOME,
-    broker: options.Broker = "",
-    broker_timeout: options.BrokerTimeout = 5.0,
-) -> None:
-    """Look at this machine and the broker, and say what would hold a run up."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    raise typer.Exit(examine(place, json, console))
+for name, look in (
+    ("status", report_commands.status),
+    ("watch", report_commands.watch),
+    ("failures", report_commands.failures),
+    ("export", report_commands.export_command),
+    ("queues", report_commands.queues),
+    ("doctor", report_commands.doctor_command),
+):
+    app.command(name)(look)
+app.add_typer(report_commands.dead, name="dead")
 
 
 def main() -> None:

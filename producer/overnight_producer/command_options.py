@@ -7,10 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight_producer.options import Place
+
 
 def option(flag: str, text: str, *short: str) -> Any:
     """Return the option `flag` with its variable: `--max-failures` is also OVERNIGHT_MAX_FAILURES."""
     return typer.Option(flag, *short, envvar="OVERNIGHT_" + flag[2:].upper().replace("-", "_"), help=text)
+
+
+def _plain(flag: str, text: str, *short: str) -> Any:
+    """Return an option without a variable: commands that we start find variables of such names."""
+    return typer.Option(flag, *short, help=text)
 
 
 # Where
@@ -29,15 +36,15 @@ Job = Annotated[str | None, typer.Argument(help="Job id, or its first letters; t
 # What a job is to do
 Method = Annotated[str | None, typer.Argument(help="module:function, module:Class, or a known name.")]
 Command = Annotated[str | None, typer.Option(help="A program to run on each batch, instead of a method.")]
-Data = Annotated[str, option("--data", ".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")]
+Data = Annotated[str, _plain("--data", ".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")]
 Param = Annotated[list[str] | None, typer.Option(help="name=value for the method; repeatable.")]
-Seed = Annotated[int, option("--seed", "Seed of the job; each point's randomness derives from it.")]
-Start = Annotated[int, option("--start", "First point.")]
-Count = Annotated[int | None, option("--count", "Number of points; all if not given.")]
+Seed = Annotated[int, _plain("--seed", "Seed of the job; each point's randomness derives from it.")]
+Start = Annotated[int, _plain("--start", "First point.")]
+Count = Annotated[int | None, _plain("--count", "Number of points; all if not given.")]
 Batch = Annotated[str, option("--batch", "Points per task: a number, or auto for about 2 s of work.")]
 OtherBatch = Annotated[str | None, option("--batch", "Points per task for what is not yet cut.")]
 PerPoint = Annotated[bool, typer.Option("--per-point", help="The method takes one point, not a batch.")]
-Output = Annotated[Path | None, option("--output", "Results: .npy, .npz, .jsonl or .csv.", "-o")]
+Output = Annotated[Path | None, _plain("--output", "Results: .npy, .npz, .jsonl or .csv.", "-o")]
 Source = Annotated[Path, option("--source", "Folder of your modules.")]
 Queue = Annotated[str | None, option("--queue", "Task queue: default, cpu, gpu or any name.")]
 TimeLimit = Annotated[float | None, option("--time-limit", "Seconds that a task may run.")]
@@ -52,7 +59,7 @@ AcceptChanges = Annotated[
     bool, typer.Option("--accept-changes", help="Go on although the method's code has changed.")
 ]
 OnFinish = Annotated[
-    str | None, option("--on-finish", "Command to run at the job's end, with OVERNIGHT_JOB and _STATE.")
+    str | None, option("--on-finish", "Command to run at the job's end; it finds OVERNIGHT_JOB and _STATE.")
 ]
 
 # How it is driven
@@ -69,3 +76,15 @@ NoConsumer = Annotated[
 ]
 Attempts = Annotated[int, option("--attempts", "Attempts that a single point gets.")]
 JobsAtOnce = Annotated[int, option("--jobs", "Jobs driven at once.")]
+
+HOME = Path(".overnight")
+
+
+def place_of(home: Path, broker: str, broker_timeout: float, max_message_bytes: int) -> Place:
+    """Return where the flags say that jobs and broker are."""
+    return Place(
+        home=home,
+        broker=broker or None,
+        broker_timeout_seconds=broker_timeout,
+        max_message_bytes=max_message_bytes,
+    )

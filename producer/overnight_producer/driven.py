@@ -41,9 +41,10 @@ class DrivenJob:
         driving: Driving,
         place: Place,
         view: View,
+        recall: bool,
         share: QueueShare | None = None,
     ) -> None:
-        """Prepare to drive a locked job; `share` is None if no other job is driven here."""
+        """Prepare to drive a locked job; `recall` and `share` (None: no other job here) are for the driver."""
         self._job = job
         self._driving = driving
         self._place = place
@@ -56,6 +57,7 @@ class DrivenJob:
             task_queue(spec.queue),
             _settings(driving, place, alone=share is None),
             view.task,
+            recall,
             share,
         )
         self._consumer = self._own_consumer(spec)
@@ -125,6 +127,7 @@ class DrivenJob:
         what = ["--command", spec.command] if spec.command is not None else ["--methods", spec.method]
         arguments = [
             *("--home", str(self._place.home.absolute())),
+            *(("--broker", self._place.broker) if self._place.broker else ()),
             *("--queue", spec.queue),
             *what,
             *("--source", spec.source),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from overnight_common.datasets import check_unchanged, open_dataset
 from overnight_common.errors import BadInputError, DataChangedError
 from overnight_producer.describing import present_fingerprint
+from overnight_producer.jobs.jobspec import own_queue
 from overnight_producer.jobs.records import JobState
 from overnight_producer.preflight import batch_fault
 
@@ -19,8 +20,11 @@ if TYPE_CHECKING:
     from overnight_producer.options import Place, Renewal, Wanted
 
 
-def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
+def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
     """Let an earlier job do what is wanted now.
+
+    Returns:
+        True if tasks that are still in a queue are of no use any more.
 
     Raises:
         BadInputError: it was cancelled, or its data, its code or its last point are not the same any more.
@@ -43,7 +47,9 @@ def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
             f"job {spec.id} for this ends at point {spec.stop}, not {wanted_spec.stop}; "
             "give the same --count, or begin afresh with --new"
         )
-    fingerprint = spec.fingerprint
+    fingerprint, queue = spec.fingerprint, wanted_spec.queue
+    if wanted_spec.has_own_queue:
+        queue = own_queue(spec.id)
     if wanted_spec.fingerprint and fingerprint and fingerprint != wanted_spec.fingerprint:
         if not wanted.accept_changes:
             raise BadInputError(_code_has_changed(spec, so_far) + " Begin afresh: --new.")
@@ -60,15 +66,20 @@ def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> None:
             per_point=wanted_spec.per_point,
             source=wanted_spec.source,
             data_by=wanted_spec.data_by,
-            queue=_queue(spec, wanted_spec, wanted),
-            submitted=wanted_spec.submitted or spec.submitted,
+            broker=wanted_spec.broker,
+            queue=queue,
+            submitted=wanted_spec.submitted,  # whoever runs it in the foreground takes it from the service
             on_finish=wanted_spec.on_finish or spec.on_finish,
         ),
     )
+    return (fingerprint, queue) != (spec.fingerprint, spec.queue)
 
 
-def renew(job: JobFile, place: Place, renewal: Renewal) -> DataSet:
-    """Let a job go on as it was, but for what `renewal` changes; return its data set, opened.
+def renew(job: JobFile, place: Place, renewal: Renewal) -> tuple[DataSet, bool]:
+    """Let a job go on as it was, but for what `renewal` changes.
+
+    Returns:
+        its data set, opened, and whether tasks that are still in a queue are of no use any more.
 
     Raises:
         BadInputError: its data set or its code has changed, or the renewal cannot be used.
@@ -77,7 +88,7 @@ def renew(job: JobFile, place: Place, renewal: Renewal) -> DataSet:
         raise BadInputError(fault)
     dataset = open_unchanged(job.spec)
     try:
-        _compare_code(job, place, renewal.accept_changes)
+        recall = _compare_code(job, place, renewal.accept_changes)
         if renewal.retrying:
             with job.commit() as tx:
                 for range_, _why in job.given_up():
@@ -89,7 +100,7 @@ def renew(job: JobFile, place: Place, renewal: Renewal) -> DataSet:
     except BaseException:
         dataset.close()
         raise
-    return dataset
+    return dataset, recall
 
 
 def open_unchanged(spec: JobSpec) -> DataSet:
@@ -120,20 +131,25 @@ def forget(job: JobFile) -> None:
         folder.rmdir()
 
 
-def _compare_code(job: JobFile, place: Place, accept_changes: bool) -> None:
-    """Refuse to go on with other code than before, or take it for the rest of the job if that is wanted."""
+def _compare_code(job: JobFile, place: Place, accept_changes: bool) -> bool:
+    """Refuse to go on with other code than before, or take it for the rest of the job if that is wanted.
+
+    Returns:
+        True if the code is another now.
+    """
     spec, progress = job.spec, job.progress()
     try:
         fingerprint = present_fingerprint(spec)
     except BadInputError:
         if accept_changes or place.embedded:
             raise
-        return  # only the consumers have the method; they compare it themselves
+        return False  # only the consumers have the method; they compare it themselves
     if fingerprint == spec.fingerprint or not spec.fingerprint:
-        return
+        return False
     if not accept_changes:
         raise BadInputError(_code_has_changed(spec, f"{progress.done} of {progress.total} points done"))
     _write(job, replace(spec, fingerprint=fingerprint))
+    return True
 
 
 def _code_has_changed(spec: JobSpec, so_far: str) -> str:
@@ -141,11 +157,6 @@ def _code_has_changed(spec: JobSpec, so_far: str) -> str:
         f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
         "Keep those results and do the rest with the new code: --accept-changes."
     )
-
-
-def _queue(spec: JobSpec, wanted_spec: JobSpec, wanted: Wanted) -> str:
-    """Return the queue to go on with: a queue of the run's own becomes the one that is usual now."""
-    return wanted_spec.queue if wanted.queue or not spec.queue.startswith("run-") else spec.queue
 
 
 def _write(job: JobFile, spec: JobSpec) -> None:

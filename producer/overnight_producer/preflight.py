@@ -17,7 +17,7 @@ from overnight_common.fingerprints import command_fingerprint
 from overnight_producer.describing import describe
 from overnight_producer.driving.task_maker import PointTooLargeError, TaskMaker
 from overnight_producer.exports.export import check_output
-from overnight_producer.jobs.jobspec import JobSpec, new_job_id
+from overnight_producer.jobs.jobspec import JobSpec, new_job_id, own_queue
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
@@ -92,7 +92,7 @@ def check(wanted: Wanted, driving: Driving, place: Place) -> Plan:
         batch="auto" if wanted.batch == "auto" else int(wanted.batch),
         per_point=per_point,
         # A run with a consumer of its own keeps to a queue of its own: nobody else serves its method.
-        queue=wanted.queue or (f"run-{job_id}" if embedded and driving.slots != "0" else "default"),
+        queue=wanted.queue or (own_queue(job_id) if embedded and driving.slots != "0" else "default"),
         time_limit_seconds=wanted.time_limit_seconds,
         max_failures=None if wanted.max_failures == "all" else int(wanted.max_failures),
         source=str(wanted.source.absolute()),
@@ -224,7 +224,9 @@ def _method(wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Fau
         _explain(wanted, facts, embedded, faults)
         return wanted.method, facts.get("fingerprint", ""), wanted.per_point
     _check_names(wanted.method, params, facts, faults)
-    return wanted.method, facts["fingerprint"], wanted.per_point or facts["per_point"]
+    if wanted.per_point and facts["per_point"] is False:
+        faults.add(f"--per-point: {wanted.method} says of itself that it takes a batch")
+    return wanted.method, facts["fingerprint"], wanted.per_point or bool(facts["per_point"])
 
 
 def _command(wanted: Wanted, faults: _Faults) -> tuple[str, str, bool]:

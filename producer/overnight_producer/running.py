@@ -46,9 +46,8 @@ def run(wanted: Wanted, driving: Driving, place: Place) -> int:
     with job, contextlib.closing(plan.dataset):
         try:
             with job.lock():
-                if found is not None:
-                    earlier.take_up(job, spec, wanted)
-                return _drive(job, plan.dataset, plan.broker, driving, place, plan.notes)
+                recall = found is not None and earlier.take_up(job, spec, wanted)
+                return _drive(job, plan.dataset, plan.broker, driving, place, plan.notes, recall)
         finally:
             if found is None and job.spec.epoch == 0 and job.progress().done == 0:
                 earlier.forget(job)
@@ -56,19 +55,23 @@ def run(wanted: Wanted, driving: Driving, place: Place) -> int:
 
 def resume(path: Path, driving: Driving, place: Place, renewal: Renewal) -> int:
     """Go on with a job; what is done stays done. Return the exit status."""
-    with (
-        JobFile.open(path, driving=True) as job,
-        job.lock(),
-        contextlib.closing(earlier.renew(job, place, renewal)) as dataset,
-    ):
-        broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
-        return _drive(job, dataset, broker, driving, place)
+    with JobFile.open(path, driving=True) as job, job.lock():
+        dataset, recall = earlier.renew(job, place, renewal)
+        with contextlib.closing(dataset):
+            broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
+            return _drive(job, dataset, broker, driving, place, recall=recall)
 
 
 def _drive(
-    job: JobFile, dataset: DataSet, broker: Broker, driving: Driving, place: Place, notes: Sequence[str] = ()
+    job: JobFile,
+    dataset: DataSet,
+    broker: Broker,
+    driving: Driving,
+    place: Place,
+    notes: Sequence[str] = (),
+    recall: bool = False,
 ) -> int:
-    """Drive the job to some end, then write the results and say how it went."""
+    """Drive the job to some end, then write the results and say how it went; `recall` is for the driver."""
     view = make_view(
         console_kind(as_json=driving.json, term=environment().get("TERM")), job.spec, verbose=driving.verbose
     )
@@ -79,7 +82,7 @@ def _drive(
     ending = Ending(EndingKind.DONE)
     if not progress.finished:
         record(job, JobState.RUNNING)
-        driven = DrivenJob(job, dataset, broker, driving, place, view)
+        driven = DrivenJob(job, dataset, broker, driving, place, view, recall)
         try:
             ending = asyncio.run(_drive_alone(driven, broker, place))
         except BaseException:

@@ -153,14 +153,14 @@ class _Service:
             _log.info("job %s waits in line: %d jobs are driven", path.parent.name, self._jobs.places_taken)
         self._in_line = in_line
 
-    def _prepare(self, job: JobFile) -> DataSet:
+    def _prepare(self, job: JobFile) -> tuple[DataSet, bool]:
         spec = job.spec
         if spec.broker and spec.broker.startswith("embedded:") is not self._place.embedded:
             raise BadInputError(
                 f"it was submitted for {spec.broker}, and `overnight serve` uses {self._broker.address}; "
                 "submit it again with the same --broker and --new"
             )
-        return earlier.open_unchanged(spec)
+        return earlier.open_unchanged(spec), False
 
 
 async def _resume(

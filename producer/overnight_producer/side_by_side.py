@@ -53,7 +53,7 @@ class SideBySide:
         driving: Driving,
         place: Place,
         wanted: Callable[[JobSpec, Progress], bool],
-        prepare: Callable[[JobFile], DataSet],
+        prepare: Callable[[JobFile], tuple[DataSet, bool]],
     ) -> None:
         """Prepare to drive jobs on `broker`, which the caller opens and closes.
 
@@ -62,7 +62,8 @@ class SideBySide:
             driving: how each is driven; a job on a queue of its own gets a consumer if that says so.
             place: where they live.
             wanted: looks at a job again once it is locked: another process may have changed it.
-            prepare: checks a locked job and opens its data set; runs in a thread.
+            prepare: checks a locked job, opens its data set, and tells whether tasks that are out are void;
+                runs in a thread.
         """
         self._broker = broker
         self._driving = driving
@@ -165,7 +166,8 @@ class SideBySide:
 
     async def _course(self, job: JobFile, view: LogView) -> Ending:
         """Drive a job that is checked first, and return how that ended."""
-        with contextlib.closing(await _in_thread(self._prepare, job)) as dataset:
+        dataset, recall = await _in_thread(self._prepare, job)
+        with contextlib.closing(dataset):
             if job.progress().finished:
                 return Ending(EndingKind.DONE)  # but its results may not have been exported
             if self._stopping:
@@ -173,10 +175,9 @@ class SideBySide:
             record(job, JobState.RUNNING)
             view.start()
             spec = job.spec
-            own_queue = spec.queue == f"run-{spec.id}"
-            driving = self._driving if own_queue else replace(self._driving, slots="0")
+            driving = self._driving if spec.has_own_queue else replace(self._driving, slots="0")
             share = self._shares[spec.queue]
-            driven = DrivenJob(job, dataset, self._broker, driving, self._place, view, share)
+            driven = DrivenJob(job, dataset, self._broker, driving, self._place, view, recall, share)
             self._driven[job.path] = driven
             try:
                 return await driven.run()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from overnight_common.brokers.base import reply_queue
 from overnight_common.errors import BadInputError
-from overnight_producer import earlier
+from overnight_producer import asking, earlier
 from overnight_producer.conclusion import record
 from overnight_producer.jobs.home import find_job, job_path
 from overnight_producer.jobs.jobfile import JobFile
@@ -44,7 +46,7 @@ def submit(wanted: Wanted, place: Place, say: Callable[[str], None]) -> str:
                 place.home, spec.method, spec.data_uri, spec.params, spec.seed, spec.start, spec.command
             )
         if found is not None:
-            return _submit_again(found, spec, wanted, say)
+            return _submit_again(found, spec, wanted, place, say)
         JobFile.create(job_path(place.home, spec.id), spec).close()
     if server_of(place.home) is None:
         say(f"nobody serves {place.home.absolute()} now; it begins when `overnight serve` runs")
@@ -61,7 +63,11 @@ def give_to_serve(path: Path, place: Place, renewal: Renewal, say: Callable[[str
     with JobFile.open(path, driving=True) as job:
         if not job.spec.submitted or server_of(place.home) is None:
             return False
-        with job.lock(), contextlib.closing(earlier.renew(job, place, renewal)):
+        with job.lock():
+            dataset, recall = earlier.renew(job, place, renewal)
+            dataset.close()
+            if recall:
+                _void_tasks(job.spec, place)
             record(job, JobState.RUNNING)
         say(f"job {job.spec.id} goes on under `overnight serve`; follow it: overnight watch {job.spec.id}")
     return True
@@ -80,7 +86,7 @@ def pause_in_line(path: Path, say: Callable[[str], None]) -> bool:
     return True
 
 
-def _submit_again(path: Path, spec: JobSpec, wanted: Wanted, say: Callable[[str], None]) -> str:
+def _submit_again(path: Path, spec: JobSpec, wanted: Wanted, place: Place, say: Callable[[str], None]) -> str:
     """Find out what an earlier job for the same work needs, and say it."""
     if driver_of(path) is not None:
         with JobFile.open(path) as job:
@@ -89,7 +95,8 @@ def _submit_again(path: Path, spec: JobSpec, wanted: Wanted, say: Callable[[str]
         say(f"job {found.id} for this is being driven: {progress.done} of {progress.total} points done")
         return found.id
     with JobFile.open(path, driving=True) as job, job.lock():
-        earlier.take_up(job, spec, wanted)
+        if earlier.take_up(job, spec, wanted):
+            _void_tasks(job.spec, place)
         found, progress = job.spec, job.progress()
         so_far = f"{progress.done} of {progress.total} points done"
         match progress.state:
@@ -101,6 +108,12 @@ def _submit_again(path: Path, spec: JobSpec, wanted: Wanted, say: Callable[[str]
             case _:
                 say(f"job {found.id} for this waits already: {so_far}")
     return found.id
+
+
+def _void_tasks(spec: JobSpec, place: Place) -> None:
+    """Take back what is still in a queue: without its reply queue a task is dropped, and published again."""
+    if spec.epoch > 0:
+        asyncio.run(asking.delete_queue(place, reply_queue(spec.id, spec.epoch)))
 
 
 def _compare(found: JobSpec, spec: JobSpec) -> None:

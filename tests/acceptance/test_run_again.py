@@ -216,6 +216,24 @@ def test_a_cancelled_job_stays_cancelled_until_it_is_resumed(any_desk: Desk) -> 
     assert_nothing_done_was_done_again(desk, done_before)
 
 
+def test_tasks_of_a_cancelled_run_do_not_hold_up_a_consumer_that_never_saw_it(any_desk: Desk) -> None:
+    desk = any_desk
+    command = (*RUN, "--slots", "0", "--queue", "default", "--batch", "2", "--window", "16")
+    consumer = ("--methods", "counted:noisy", "--slots", "2")
+    driver = desk.start(*command)
+    driver.wait_until(lambda: desk.jobs() and tasks_queued(desk, "default") == 16)
+    assert desk.overnight("cancel").status == 0
+    assert driver.wait().status == 4
+    assert tasks_queued(desk, "default") == 16
+
+    desk.consumer(*consumer)
+    ended = desk.overnight("resume", "--slots", "0")
+
+    assert ended.status == 0, ended
+    assert ended.seconds < 30
+    assert_complete(desk)
+
+
 def test_a_second_driver_for_a_job_is_refused_with_the_first_ones_process_id(desk: Desk) -> None:
     desk.hold(0)
     first = desk.start(*run(desk, "--batch", "2"))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -150,7 +150,7 @@ def test_a_paused_job_stays_paused_over_a_restart_and_goes_on_when_it_is_resumed
     desk.hold(HELD_FROM)
     consumer(desk)
     server = desk.start("serve")
-    job = submit(desk, *NOISY)
+    job = submit(desk, "counted:noisy", "--data", "range:100", "--batch", "1")  # more than a first window
     wait_until_held(desk, server)
 
     paused = desk.overnight("pause", job)
@@ -203,7 +203,7 @@ def test_a_job_that_another_process_drives_is_left_alone_until_that_is_gone(desk
     desk.hold(HELD_FROM)
     consumer(desk)
     job = submit(desk, *NOISY)
-    runner = desk.start("run", *NOISY, "--slots", "0")
+    runner = desk.start("resume", job, "--slots", "0")
     wait_until_held(desk, runner)
     server = desk.start("serve")
     other = submit(desk, *SQUARES, "--queue", "other")
@@ -317,7 +317,7 @@ def test_all_jobs_share_the_two_connections_of_one_service(
         server.wait_until_it_says(f"job {job}: is driven")
     server.wait_until(lambda: all(progress(desk, job).published for job in jobs))
 
-    links = [os.readlink(f"/proc/{server.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{server.pid}/fd")]
+    links = [str(link.readlink()) for link in Path(f"/proc/{server.pid}/fd").iterdir()]
     sockets = {link[len("socket:[") : -1] for link in links if link.startswith("socket:")}
     with open(f"/proc/{server.pid}/net/tcp") as table:
         lines = [line.split() for line in table][1:]

@@ -30,6 +30,7 @@ from overnight_producer.driving.task_maker import TaskMaker
 from overnight_producer.driving.worklist import Worklist
 from overnight_producer.jobs.ranges import Range, outside, published, recalled
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
+from overnight_producer.letters import reclaim_replies
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
@@ -54,10 +55,12 @@ class Driver:
         queue: str,
         settings: DriverSettings,
         observer: Observer | None = None,
+        recall: bool = False,
         share: QueueShare | None = None,
     ) -> None:
         """Prepare to drive `job` (locked by the caller) through the task queue with the full name `queue`.
 
+        With `recall`, tasks that an earlier driver left in the queue are void: they are sent again.
         `share` is what the drivers of one process on that queue have in common; None for a driver alone.
         """
         now = time.monotonic()
@@ -67,6 +70,7 @@ class Driver:
         self._dataset = dataset
         self._queue = queue
         self._settings = settings
+        self._recall = recall
         self._cursor = job.cursor
         self._worklist = Worklist(job.ranges())
         self._rates = Rates(now)
@@ -143,11 +147,20 @@ class Driver:
 
     async def _drive_epoch(self) -> None:
         """Drive through one reply queue, until the end or until that queue is gone."""
+        if self._recall:
+            await self._broker.delete(self._reply_queue)
+            self._recall = False
+        is_new = self._spec.epoch == 0 or await self._broker.depth(self._reply_queue) is None
+        if is_new and self._spec.has_own_queue:
+            await self._broker.delete(self._queue)  # only void tasks are in it
         for queue in (self._queue, DEAD_QUEUE):
             await self._broker.declare(queue)
-        if self._spec.epoch == 0 or await self._broker.depth(self._reply_queue) is None:
+        taken_up = self._spec.epoch > 0
+        if is_new:
             self._begin_epoch()
         await self._broker.declare(self._reply_queue)
+        if taken_up:
+            await reclaim_replies(self._broker, self._spec.id, self._reply_queue)
         now = time.monotonic()
         for range_ in self._worklist.in_flight():
             self._silences.published(range_.start, range_.attempt, now)

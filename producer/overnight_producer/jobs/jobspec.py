@@ -18,6 +18,11 @@ def new_job_id() -> str:
     return secrets.choice(letters) + "".join(secrets.choice(alphabet) for _ in range(11))
 
 
+def own_queue(job_id: str) -> str:
+    """Return the name of the task queue of a run that has a consumer of its own."""
+    return f"run-{job_id}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """Say what a job is to do. The job file keeps it; a changed one is written by `Transaction.set_spec`.
@@ -81,6 +86,11 @@ class JobSpec:
             raise ValueError(
                 f"[{self.start}, {self.stop}) lies outside a data set of {self.data_length} points"
             )
+
+    @property
+    def has_own_queue(self) -> bool:
+        """Tell whether nobody else's tasks are in the job's queue."""
+        return self.queue == own_queue(self.id)
 
     @property
     def points(self) -> int:

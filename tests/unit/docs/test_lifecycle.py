@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from overnight_common.messages import Cause, Failure, Reply
-from overnight_producer.options import Driving
 from overnight_producer.jobs.ranges import (
     WORTH,
     Again,
@@ -18,6 +17,7 @@ from overnight_producer.jobs.ranges import (
     decide,
     failed,
 )
+from overnight_producer.options import Driving
 from support.markdown import code, document, section, table, tables
 
 LIFECYCLE = document("docs/task-lifecycle.md")
@@ -75,3 +75,8 @@ def test_budgets_are_those_of_the_table():
         decisions = [failed(one, Failure(Cause.EXCEPTION), Policy(), 0.5) for one in before]
         assert [type(each) for each in decisions] == [Again] * (attempts - 1) + [ENDS[row["then"]]]
     assert Driving().attempts == Policy().point_attempts
+
+
+def test_every_row_of_the_failure_table_names_a_test():
+    for row in table(LIFECYCLE, "When something breaks"):
+        assert any(name.startswith("test_") for name in code(row["shown by"])), row["what breaks"]

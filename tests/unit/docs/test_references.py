@@ -13,7 +13,8 @@ NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _IN_CODE = re.compile(r"`[^`]*`")
 _TOP_FOLDERS = ("common/", "producer/", "consumer/", "tests/", "docs/", "data/", "deploy/")
-_COMMAND = re.compile(r"(?:^|[`\s])overnight (?!-)([a-z]+)")
+_SCRIPT = re.compile(r"\w+\.py")
+_COMMAND = re.compile(r"^overnight ([a-z]+)", re.MULTILINE)
 
 
 def anchors(text):
@@ -42,6 +43,14 @@ def test_every_path_in_code_marks_exists(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_every_file_of_code_that_is_named_exists(name):
+    known = {path.name for folder in _TOP_FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    made_by_the_reader = {word for block in blocks(document(name)) for word in _SCRIPT.findall(block.text)}
+    named = {word for word in code(document(name)) if _SCRIPT.fullmatch(word)}
+    assert named <= known | made_by_the_reader, f"{name} names {named - known}"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_every_test_that_is_named_exists(name):
     known = set()
     for file in ROOT.glob("tests/**/*.py"):
@@ -56,7 +65,7 @@ def test_every_command_that_is_shown_exists(name):
     commands = typer.main.get_command(app).commands
     text = document(name)
     shown = [word for span in code(text) for word in _COMMAND.findall(span)]
-    shown += [word for block in blocks(text) if not block.language for word in _COMMAND.findall(block.text)]
+    shown += [word for block in blocks(text) for word in _COMMAND.findall(block.text)]
     assert set(shown) <= set(commands), f"{name} shows {set(shown) - set(commands)}"
 
 

@@ -25,7 +25,7 @@ def options_of(app):
         if command.hidden:
             continue
         for option in command.params:
-            if option.param_type_name == "option":
+            if option.param_type_name == "option" and not option.hidden:
                 found[tuple(option.opts)][name] = (option.envvar, as_text(option.default))
     return found
 
