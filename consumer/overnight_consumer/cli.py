@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
@@ -62,6 +63,10 @@ def run(
     parent: Annotated[
         int | None, typer.Option("--parent", hidden=True, help="Stop when this process, our parent, is gone.")
     ] = None,
+    metrics_port: Annotated[
+        int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
+    ] = None,
+    metrics_address: Annotated[str, _option("--metrics-address", "Where that port listens.")] = LOOPBACK,
 ) -> None:
     """Take tasks from a broker, run methods on them, and answer every one.
 
@@ -87,6 +92,8 @@ def run(
         log_level=log_level,
         broker_timeout=broker_timeout,
         parent=parent,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
     raise typer.Exit(serve(raw))
 
@@ -111,7 +118,12 @@ def serve(raw: RawSettings) -> int:
 
 async def _serve(settings: Settings) -> int:
     broker = open_broker(settings.broker, settings.home, max_message_bytes=settings.max_message_bytes)
-    return await Service(settings, broker).run()
+    if settings.metrics_port is None:
+        return await Service(settings, broker).run()
+    from overnight_consumer.metrics import watched  # who is not watched pays nothing
+
+    with watched(settings, broker, settings.metrics_port) as observer:
+        return await Service(settings, broker, observer).run()
 
 
 def main() -> None:

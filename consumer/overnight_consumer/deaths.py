@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import enum
 import signal
 from dataclasses import dataclass
 
 from overnight_common.messages import Cause, Failure
+
+
+class ExitReason(enum.StrEnum):
+    """Name how a child came to its end; the list is closed."""
+
+    STOPPED = "stopped"  # we asked it to end
+    TIME_LIMIT = "time_limit"
+    CANCELLED = "cancelled"  # killed by us, for nobody wants its task any more
+    KILLED = "killed"  # SIGKILL from elsewhere, perhaps for memory
+    SEGMENTATION_FAULT = "segmentation_fault"
+    SIGNAL = "signal"  # any other
+    EXIT_STATUS = "exit_status"  # it ended by itself
+    START_FAILED = "start_failed"  # it was gone before it was ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +39,14 @@ class Death:
     stderr_tail: str
     seconds: float = 0.0
     limit_seconds: float | None = None
+
+
+def exit_reason(exit_status: int) -> ExitReason:
+    """Return how a child ended that we did not end; `exit_status` as in `Death`."""
+    if exit_status >= 0:
+        return ExitReason.EXIT_STATUS
+    known = {int(signal.SIGKILL): ExitReason.KILLED, int(signal.SIGSEGV): ExitReason.SEGMENTATION_FAULT}
+    return known.get(-exit_status, ExitReason.SIGNAL)
 
 
 def failure_of(death: Death) -> Failure:

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
+from overnight_consumer.observer import IntakeSight
 from overnight_consumer.prefetch import differs_markedly
 
 if TYPE_CHECKING:
@@ -59,6 +60,11 @@ class Intake:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.cancel()
+
+    @property
+    def sight(self) -> IntakeSight:
+        """Return how things are, for who looks on."""
+        return IntakeSight(self.queue, self.ready, self.paused, 0 if self.paused else self._prefetch)
 
     @property
     def paused(self) -> bool:

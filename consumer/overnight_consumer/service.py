@@ -17,6 +17,7 @@ from overnight_consumer.child_process import ChildProcess
 from overnight_consumer.frames import Setup
 from overnight_consumer.intake import Intake
 from overnight_consumer.keeper import Keeper
+from overnight_consumer.observer import NOBODY, Sight
 from overnight_consumer.settings import inherited_environment
 from overnight_consumer.slots import Slot
 from overnight_consumer.tasks import Tasks
@@ -25,6 +26,7 @@ from overnight_consumer.threads import thread_environment, threads_per_slot
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_consumer.child_process import ChildListener
+    from overnight_consumer.observer import Observer
     from overnight_consumer.settings import Settings
 
 log = logging.getLogger("overnight.consumer")
@@ -34,9 +36,10 @@ _TICK_SECONDS = 0.25
 class Service:
     """Be one consumer from start to end."""
 
-    def __init__(self, settings: Settings, broker: Broker) -> None:
+    def __init__(self, settings: Settings, broker: Broker, observer: Observer = NOBODY) -> None:
         self._settings = settings
         self._broker = broker
+        self._observer = observer
         self._threads = threads_per_slot(settings.cores, settings.slots)
         self._environment = {
             **inherited_environment(),
@@ -63,12 +66,12 @@ class Service:
             await self._broker.close()
 
     async def _serve(self, queues: list[str]) -> int:
-        tasks = Tasks(self._settings, self._broker)
+        tasks = Tasks(self._settings, self._broker, self._observer)
         intakes = [Intake(queue, tasks.on_delivery, tasks.on_lost) for queue in queues]
         with tempfile.TemporaryDirectory(prefix="overnight-", ignore_cleanup_errors=True) as scratch:
             keeper = Keeper(scratch)
             slots = [
-                Slot(number, self._child_starter(scratch), tasks, keeper.add, keeper.remove)
+                Slot(number, self._child_starter(scratch), tasks, keeper.add, keeper.remove, self._observer)
                 for number in range(1, self._settings.slots + 1)
             ]
             self._catch_signals()
@@ -80,7 +83,7 @@ class Service:
                 for intake in intakes:
                     await intake.open(self._broker, self._settings.slots)
                 log.info("%s takes tasks from %s", self._settings.name, ", ".join(queues))
-                await self._loop(tasks)
+                await self._loop(tasks, intakes)
                 await self._drain(tasks, intakes)
             finally:
                 self._release_signals()
@@ -114,7 +117,7 @@ class Service:
 
     # The loop
 
-    async def _loop(self, tasks: Tasks) -> None:
+    async def _loop(self, tasks: Tasks, intakes: list[Intake]) -> None:
         """Let time pass until it is time to stop."""
         idle = self._settings.idle_exit_seconds
         while not self._signals and not self._orphaned():
@@ -123,6 +126,7 @@ class Service:
                 log.info("no task for %g s: ends", idle)
                 return
             tasks.tick(now)
+            self._show(tasks, intakes)
             await self._sleep()
 
     def _orphaned(self) -> bool:
@@ -141,9 +145,14 @@ class Service:
             await intake.close()
         while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
             tasks.tick(time.monotonic())
+            self._show(tasks, intakes)
             await self._sleep()
         if len(tasks):
             log.warning("%d tasks are not finished and go back to their queues", len(tasks))
+
+    def _show(self, tasks: Tasks, intakes: list[Intake]) -> None:
+        sights = tuple(intake.sight for intake in intakes)
+        self._observer.seen(Sight(sights, len(tasks), draining=bool(self._signals)))
 
     async def _sleep(self) -> None:
         self._wake.clear()

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.errors import BadInputError
 from overnight_common.loading import find_method, known_methods
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
@@ -44,6 +45,8 @@ class Settings:
         log_level: for the log on standard error.
         broker_timeout_seconds: how long to try to reach the broker at the start.
         parent: id of the process without which this consumer has no use; None if it stands alone.
+        metrics_port: where figures and health are served, 0 for any free port, None for nowhere.
+        metrics_address: on which address of this machine.
     """
 
     broker: str | None
@@ -64,6 +67,8 @@ class Settings:
     log_level: str = "info"
     broker_timeout_seconds: float = 30.0
     parent: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +92,8 @@ class RawSettings:
     log_level: str = "info"
     broker_timeout: float = 30.0
     parent: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
 
 
 def validated(raw: RawSettings) -> Settings:
@@ -118,6 +125,8 @@ def validated(raw: RawSettings) -> Settings:
         log_level=raw.log_level.lower(),
         broker_timeout_seconds=raw.broker_timeout,
         parent=raw.parent,
+        metrics_port=raw.metrics_port,
+        metrics_address=raw.metrics_address,
     )
 
 
@@ -166,6 +175,7 @@ def _numbers(raw: RawSettings) -> list[tuple[str, float, float]]:
         ("--max-deliveries", raw.max_deliveries, 1),
         ("--max-message-bytes", raw.max_message_bytes, 1024),
         ("--broker-timeout", raw.broker_timeout, 0.0),
+        ("--metrics-port", raw.metrics_port or 0, 0),
     ]
 
 

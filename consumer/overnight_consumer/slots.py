@@ -9,8 +9,10 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from overnight_consumer.backoff import backoff_seconds
+from overnight_consumer.deaths import ExitReason, exit_reason
 from overnight_consumer.frames import Work
 from overnight_consumer.held import Held, Stage
+from overnight_consumer.observer import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from overnight_consumer.child_process import ChildListener, ChildProcess
     from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
+    from overnight_consumer.observer import Observer
 
 _START_BACKOFF_FIRST = 0.1
 _START_BACKOFF_LONGEST = 10.0
@@ -34,6 +37,15 @@ class SlotState(enum.Enum):
     ENDING = "ending"  # its child answered while we killed it for the time limit
     BACKOFF = "backoff"  # its child died while starting
     STOPPED = "stopped"
+
+
+class StartReason(enum.StrEnum):
+    """Name why a child is started; the list is closed."""
+
+    FIRST = "first"
+    DEATH = "death"  # the one before died, of itself or by us
+    RENEWAL = "renewal"  # fresh code is wanted
+    BACKOFF = "backoff"  # the one before died while starting
 
 
 class SlotListener(Protocol):
@@ -60,6 +72,7 @@ class Slot:
         start_child: starts a child that reports to the given listener.
         listener: who hears of what happens.
         keep, forget: called with the session of each child that starts and ends.
+        observer: looks on.
     """
 
     def __init__(
@@ -69,6 +82,7 @@ class Slot:
         listener: SlotListener,
         keep: Callable[[int], None],
         forget: Callable[[int], None],
+        observer: Observer = NOBODY,
     ) -> None:
         self.number = number
         self.state = SlotState.STOPPED
@@ -78,19 +92,26 @@ class Slot:
         self._listener = listener
         self._keep = keep
         self._forget = forget
+        self._observer = observer
         self._child: ChildProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._limit_passed = False
+        self._abandoned = False
         self._ready_at = 0.0
         self._stops: set[asyncio.Task[None]] = set()
 
-    def start(self) -> None:
+    def start(self, why: StartReason = StartReason.FIRST) -> None:
         """Start a child."""
-        self.state = SlotState.STARTING
+        self._become(SlotState.STARTING)
         voice = _Voice(self)
         child = self._start_child(self.number, voice)
         voice.child = self._child = child
         self._keep(child.pid)
+        self._observer.child_started(self.number, child.pid, why)
+
+    def _become(self, state: SlotState) -> None:
+        self.state = state
+        self._observer.slot_is(self.number, state)
 
     @property
     def child_pid(self) -> int | None:
@@ -101,16 +122,18 @@ class Slot:
         """Run a task; the slot must be free."""
         assert self._child is not None
         assert self.state is SlotState.FREE
-        self.state = SlotState.BUSY
+        self._become(SlotState.BUSY)
         self.held = held
         held.stage = Stage.RUNNING
         held.slot = self.number
         held.dispatched_at = time.monotonic()
         self._child.send(Work(held.delivery_count, held.body))
+        self._observer.started(held)
 
     def abandon(self) -> None:
         """Kill the child with the task that it runs; nobody wants it any more."""
         self.held = None
+        self._abandoned = True
         self.kill()
 
     def kill(self) -> None:
@@ -123,7 +146,7 @@ class Slot:
         child, self._child = self._child, None
         if child is not None:
             self._stop_later(child)
-        self.start()
+        self.start(StartReason.RENEWAL)
 
     def _stop_later(self, child: ChildProcess) -> None:
         task = asyncio.get_running_loop().create_task(child.stop(_STOP_PATIENCE_SECONDS))
@@ -132,7 +155,8 @@ class Slot:
 
     async def stop(self) -> None:
         """End the child, at once if it runs something."""
-        was, self.state = self.state, SlotState.STOPPED
+        was = self.state
+        self._become(SlotState.STOPPED)
         self._cancel_timer()
         child, self._child = self._child, None
         if child is not None:
@@ -148,7 +172,7 @@ class Slot:
         """Take note that the child is warm."""
         if self.state is SlotState.STARTING:
             self._ready_at = time.monotonic()
-            self.state = SlotState.FREE
+            self._become(SlotState.FREE)
             self._listener.on_free(self)
 
     def child_started(self) -> None:
@@ -173,42 +197,55 @@ class Slot:
         if held is None or self.state is not SlotState.BUSY:
             return
         self.start_failures = 0
-        self.state = SlotState.ENDING if self._limit_passed else SlotState.FREE
+        held.outcome = answer.cause or answer.kind
+        self._observer.ran(held, answer.seconds)
+        self._become(SlotState.ENDING if self._limit_passed else SlotState.FREE)
         self._listener.on_answer(self, held, answer)
 
     def child_died(self, child: ChildProcess, death: Death) -> None:
         """Report the death and start another child."""
         self._forget(child.pid)
+        self._observer.child_ended(self.number, child.pid, self._why_ended(child, death))
         if child is not self._child:
             return
         self._child = None
         self._cancel_timer()
         held, self.held = self.held, None
-        passed, self._limit_passed = self._limit_passed, False
+        passed, self._limit_passed, self._abandoned = self._limit_passed, False, False
         now = time.monotonic()
         if self.state is SlotState.STARTING or (
             self.state is SlotState.FREE and now - self._ready_at < _SETTLED_IN_SECONDS and not passed
         ):
             self._back_off(death)
             return
-        self.start()
+        self.start(StartReason.DEATH)
         if held is not None:
             limit = held.task.time_limit_seconds if passed else None
             seconds = now - held.dispatched_at
+            self._observer.ran(held, seconds)
             self._listener.on_task_death(
                 self, held, dataclasses.replace(death, seconds=seconds, limit_seconds=limit)
             )
 
+    def _why_ended(self, child: ChildProcess, death: Death) -> ExitReason:
+        if child is not self._child:
+            return ExitReason.STOPPED
+        if self.state is SlotState.STARTING:
+            return ExitReason.START_FAILED
+        if self._limit_passed:
+            return ExitReason.TIME_LIMIT
+        return ExitReason.CANCELLED if self._abandoned else exit_reason(death.exit_status)
+
     def _back_off(self, death: Death) -> None:
         self.start_failures += 1
-        self.state = SlotState.BACKOFF
+        self._become(SlotState.BACKOFF)
         delay = backoff_seconds(self.start_failures, _START_BACKOFF_FIRST, _START_BACKOFF_LONGEST)
         asyncio.get_running_loop().call_later(delay, self._start_again)
         self._listener.on_start_failure(self, death)
 
     def _start_again(self) -> None:
         if self.state is SlotState.BACKOFF:
-            self.start()
+            self.start(StartReason.BACKOFF)
 
 
 class _Voice:

@@ -15,8 +15,9 @@ from overnight_common.errors import DecodeError, NewerVersionError
 from overnight_common.messages import Cause, Failure, decode_address, decode_task
 from overnight_consumer import answers
 from overnight_consumer.deaths import failure_of, start_failure_of
-from overnight_consumer.held import Held, Stage
+from overnight_consumer.held import DONE, Held, Stage
 from overnight_consumer.journal import Journal, name_of
+from overnight_consumer.observer import NOBODY
 from overnight_consumer.outbox import Outbox
 from overnight_consumer.prefetch import LONG_SECONDS, is_short, moving_mean, wanted_prefetch
 from overnight_consumer.reply_queues import Verdict
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
     from overnight_consumer.intake import Intake
+    from overnight_consumer.observer import Observer
     from overnight_consumer.settings import Settings
     from overnight_consumer.slots import Slot
 
@@ -40,9 +42,10 @@ _ACCUSING = frozenset(cause.value for cause in Cause if cause.accuses_consumer)
 class Tasks:
     """Hold the tasks of one consumer; each leaves by an ack, a hand-back, or as its delivery is void."""
 
-    def __init__(self, settings: Settings, broker: Broker) -> None:
+    def __init__(self, settings: Settings, broker: Broker, observer: Observer = NOBODY) -> None:
         self._settings = settings
         self._broker = broker
+        self._observer = observer
         self._held: dict[tuple[str, int, int, int], Held] = {}
         self._waiting: deque[Held] = deque()
         self._parked: dict[str, list[Held]] = {}
@@ -226,12 +229,9 @@ class Tasks:
     def _accused(self, held: Held, words: str) -> None:
         delay = held.intake.accused(time.monotonic())
         if delay:
-            log.error(
-                "this consumer is at fault (%s): nothing is taken from %s for %g s",
-                words,
-                held.intake.queue,
-                delay,
-            )
+            queue = held.intake.queue
+            log.error("this consumer is at fault (%s): %s is left alone for %g s", words, queue, delay)
+            self._observer.accused(queue)
         self.hand_back_waiting(held.intake)
 
     # To the broker
@@ -240,6 +240,7 @@ class Tasks:
         self, held: Held, failure: Failure | None = None, *, seconds: float = 0.0, peak_rss_bytes: int = 0
     ) -> None:
         held.stage = Stage.ANSWERED
+        held.outcome = failure.cause.value if failure else DONE
         body = answers.reply_to(
             held.task,
             consumer=self._settings.name,
@@ -256,6 +257,7 @@ class Tasks:
     def _confirmed(self, held: Held) -> None:
         if held.stage is Stage.ANSWERED:
             self._drop(held)
+            self._observer.confirmed(held, time.monotonic() - held.sent_at)
 
     def _too_large(self, held: Held, words: str) -> None:
         self._reply(held, answers.result_too_large(words))
@@ -290,9 +292,8 @@ class Tasks:
             parked = self._parked.pop(name, [])
             ended = [held for held in parked if held.stage is Stage.ANSWERED]
             if ended:
-                self._parked[name] = (
-                    ended  # the next tick sends them, lest a broken queue be asked without end
-                )
+                # The next tick sends them, lest a broken queue be asked without end.
+                self._parked[name] = ended
             self._waiting.extendleft(reversed([held for held in parked if held.stage is Stage.WAITING]))
             self._dispatch()
         elif verdict is Verdict.GONE:

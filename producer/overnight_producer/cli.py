@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_producer import asking, report_commands, running, serving, submitting
@@ -73,6 +74,8 @@ def run(
     attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
     json: options.Json = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
@@ -80,7 +83,10 @@ def run(
 ) -> None:
     """Run a method over a data set, or go on where an earlier run of the same job ended."""
     wanted = _wanted(locals())
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
     raise typer.Exit(
         running.run(wanted, driving, options.place_of(home, broker, broker_timeout, max_message_bytes))
     )
@@ -153,6 +159,8 @@ def _driving(
     attempts: int,
     verbose: bool,
     json: bool,
+    metrics_port: int | None,
+    metrics_address: str,
 ) -> Driving:
     return Driving(
         slots=slots,
@@ -163,6 +171,8 @@ def _driving(
         attempts=attempts,
         verbose=verbose,
         json=json,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
 
 
@@ -174,13 +184,18 @@ def serve(
     no_consumer_timeout: options.NoConsumer = 600.0,
     attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Drive the jobs that are submitted, several at once, until a signal comes."""
-    driving = _driving("0", None, window_seconds, silence, no_consumer_timeout, attempts, verbose, False)
+    driving = _driving(
+        *("0", None, window_seconds, silence, no_consumer_timeout, attempts, verbose, False),
+        *(metrics_port, metrics_address),
+    )
     place = options.place_of(home, broker, broker_timeout, max_message_bytes)
     raise typer.Exit(serving.serve(driving, place, jobs))
 
@@ -203,13 +218,18 @@ def resume(
     attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
     json: options.Json = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Go on with a job that was paused, interrupted or cancelled, or with all that wait."""
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
     place = options.place_of(home, broker, broker_timeout, max_message_bytes)
     renewal = Renewal(accept_changes=accept_changes, batch=batch, on_finish=on_finish)
     if not all_jobs:
@@ -231,6 +251,8 @@ def retry(
     attempts: options.Attempts = 3,
     verbose: options.Verbose = False,
     json: options.Json = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
     broker_timeout: options.BrokerTimeout = 30.0,
@@ -238,7 +260,10 @@ def retry(
 ) -> None:
     """Try the points again that were given up."""
     place = options.place_of(home, broker, broker_timeout, max_message_bytes)
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
     renewal = Renewal(accept_changes=accept_changes, retrying=True)
     raise typer.Exit(_go_on(job, "retry", driving, place, renewal))
 

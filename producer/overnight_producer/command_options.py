@@ -75,6 +75,10 @@ NoConsumer = Annotated[
     float, option("--no-consumer-timeout", "Pause when no task was done for so many seconds.")
 ]
 Attempts = Annotated[int, option("--attempts", "Attempts that a single point gets.")]
+MetricsPort = Annotated[
+    int | None, option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
+]
+MetricsAddress = Annotated[str, option("--metrics-address", "Where that port listens.")]
 JobsAtOnce = Annotated[int, option("--jobs", "Jobs driven at once.")]
 
 HOME = Path(".overnight")

@@ -19,6 +19,7 @@ from overnight_producer.options import environment
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
+    from overnight_producer.driving.observer import DriveObserver
     from overnight_producer.driving.share import QueueShare
     from overnight_producer.driving.snapshot import Snapshot
     from overnight_producer.jobs.jobfile import JobFile
@@ -41,6 +42,7 @@ class DrivenJob:
         driving: Driving,
         place: Place,
         view: View,
+        onlooker: DriveObserver,
         recall: bool,
         share: QueueShare | None = None,
     ) -> None:
@@ -49,7 +51,8 @@ class DrivenJob:
         self._driving = driving
         self._place = place
         self._view = view
-        spec = job.spec
+        self._onlooker = onlooker
+        self._spec = spec = job.spec
         self._driver = Driver(
             job,
             broker,
@@ -58,6 +61,7 @@ class DrivenJob:
             _settings(driving, place, alone=share is None),
             view.task,
             recall,
+            onlooker,
             share,
         )
         self._consumer = self._own_consumer(spec)
@@ -98,6 +102,7 @@ class DrivenJob:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._view.show(self._driver.snapshot())
+            self._onlooker.job_left(self._spec.id)
             if self._consumer is not None:
                 await self._consumer.stop(0.0)
         return ending
@@ -111,7 +116,9 @@ class DrivenJob:
     async def _show(self) -> None:
         checked = self._job.spec.output is None
         while True:
-            self._view.show(self._driver.snapshot())
+            snapshot = self._driver.snapshot()
+            self._view.show(snapshot)
+            self._onlooker.job_seen(self._spec, snapshot)
             if not checked and (first := next(self._job.results(), None)) is not None:
                 checked = True
                 fault = check_first_result(
@@ -137,7 +144,9 @@ class DrivenJob:
             *("--max-message-bytes", str(self._place.max_message_bytes)),
             *("--log-level", "info" if self._driving.verbose else "error"),
         ]
-        return LocalConsumer(arguments, environment(), self._results_so_far, self._view.say)
+        # Two programs cannot listen at one port: the consumer of a run shows no figures of its own.
+        inherited = {name: value for name, value in environment().items() if name != "OVERNIGHT_METRICS_PORT"}
+        return LocalConsumer(arguments, inherited, self._results_so_far, self._view.say)
 
     def _results_so_far(self) -> int:
         return self._job.progress().done

@@ -14,6 +14,7 @@ from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.jobs.home import find_job, job_path
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.records import JobState
+from overnight_producer.onlooking import onlooking
 from overnight_producer.options import environment
 from overnight_producer.preflight import check
 from overnight_producer.stopping import stop_signals
@@ -82,9 +83,8 @@ def _drive(
     ending = Ending(EndingKind.DONE)
     if not progress.finished:
         record(job, JobState.RUNNING)
-        driven = DrivenJob(job, dataset, broker, driving, place, view, recall)
         try:
-            ending = asyncio.run(_drive_alone(driven, broker, place))
+            ending = asyncio.run(_drive_alone(job, dataset, broker, driving, place, view, recall))
         except BaseException:
             view.finish("")  # gives the terminal back before the error is told
             raise
@@ -94,14 +94,24 @@ def _drive(
     return status
 
 
-async def _drive_alone(driven: DrivenJob, broker: Broker, place: Place) -> Ending:
-    broker.on_state(lambda _state: driven.wake())
-    await broker.open(place.broker_timeout_seconds)
-    try:
-        with stop_signals(driven.interrupt):
-            return await driven.run()
-    finally:
-        await broker.close()
+async def _drive_alone(
+    job: JobFile,
+    dataset: DataSet,
+    broker: Broker,
+    driving: Driving,
+    place: Place,
+    view: View,
+    recall: bool,
+) -> Ending:
+    async with onlooking(driving, broker, view.say) as onlooker:
+        driven = DrivenJob(job, dataset, broker, driving, place, view, onlooker, recall)
+        broker.on_state(lambda _state: driven.wake())
+        await broker.open(place.broker_timeout_seconds)
+        try:
+            with stop_signals(driven.interrupt):
+                return await driven.run()
+        finally:
+            await broker.close()
 
 
 async def _announce(job: JobFile, ending: Ending, view: View) -> None:

@@ -14,8 +14,10 @@ from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError
 from overnight_producer import earlier
 from overnight_producer.jobs.folder import JobsFolder
-from overnight_producer.jobs.lock import DrivingLock, JobBusyError, driver_of
+from overnight_producer.jobs.lock import driver_of
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
+from overnight_producer.jobs.service import become_server, server_of
+from overnight_producer.onlooking import onlooking
 from overnight_producer.reports.machine import ask_consumer
 from overnight_producer.side_by_side import SideBySide
 from overnight_producer.statuses import DONE, INTERRUPTED, SOME_GIVEN_UP
@@ -45,20 +47,8 @@ def serve(driving: Driving, place: Place, jobs_at_once: int) -> int:
     """
     _check(jobs_at_once)
     _set_up_log(driving)
-    place.home.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = DrivingLock(_service(place.home))
-    except JobBusyError as error:
-        raise BadInputError(
-            f"process {error.pid} serves {place.home.absolute()} already; one is enough"
-        ) from error
-    with lock:
+    with become_server(place.home):
         return asyncio.run(_Service(driving, place, jobs_at_once).run())
-
-
-def server_of(home: Path) -> int | None:
-    """Return the id of the process that serves the jobs in `home`, or None."""
-    return driver_of(_service(home))
 
 
 def resume_all(driving: Driving, place: Place, jobs_at_once: int, renewal: Renewal) -> int:
@@ -106,51 +96,54 @@ class _Service:
 
     def __init__(self, driving: Driving, place: Place, jobs_at_once: int) -> None:
         self._place = place
+        self._driving = driving
         self._jobs_at_once = jobs_at_once
         self._broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
         self._folder = JobsFolder(place.home, _say_unreadable)
-        self._jobs = SideBySide(self._broker, driving, place, submitted, self._prepare)
         self._stopping = asyncio.Event()
         self._in_line: set[Path] = set()
 
     async def run(self) -> int:
         """Serve, and return the exit status."""
+        place, broker = self._place, self._broker
         with stop_signals(self._stopping.set):
-            await self._broker.open(self._place.broker_timeout_seconds)
-            try:
-                _log.info(
-                    "serves %s on %s (%s), up to %d jobs at once",
-                    *(self._place.home.absolute(), self._broker.address, self._broker.server),
-                    self._jobs_at_once,
-                )
-                while not self._stopping.is_set():
-                    await self._look()
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
-                _log.info("stops; jobs go on when it runs again")
-                await self._jobs.stop()
-            finally:
-                await self._broker.close()
+            async with onlooking(self._driving, broker, _log.info) as onlooker:
+                jobs = SideBySide(broker, self._driving, place, onlooker, submitted, self._prepare)
+                await broker.open(place.broker_timeout_seconds)
+                try:
+                    await self._serve(jobs)
+                finally:
+                    await broker.close()
         return DONE
 
-    async def _look(self) -> None:
+    async def _serve(self, jobs: SideBySide) -> None:
+        _log.info(
+            "serves %s on %s (%s), up to %d jobs at once",
+            *(self._place.home.absolute(), self._broker.address, self._broker.server, self._jobs_at_once),
+        )
+        while not self._stopping.is_set():
+            await self._look(jobs)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
+        _log.info("stops; jobs go on when it runs again")
+        await jobs.stop()
+
+    async def _look(self, jobs: SideBySide) -> None:
         """Begin with the jobs that may begin."""
         if self._broker.state is BrokerState.DISCONNECTED:
             return
-        found = await asyncio.to_thread(self._folder.look, self._jobs.at_work)
+        found = await asyncio.to_thread(self._folder.look, jobs.at_work)
         waiting = [
             job
             for job in found
-            if submitted(job.spec, job.progress)
-            and self._jobs.may_take(job.path)
-            and driver_of(job.path) is None
+            if submitted(job.spec, job.progress) and jobs.may_take(job.path) and driver_of(job.path) is None
         ]
-        now = next_in_line(waiting, self._jobs.places_taken, self._jobs_at_once)
+        now = next_in_line(waiting, jobs.places_taken, self._jobs_at_once)
         for job in now:
-            self._jobs.take(job.path)
+            jobs.take(job.path)
         in_line = {job.path for job in waiting} - {job.path for job in now}
         for path in in_line - self._in_line:
-            _log.info("job %s waits in line: %d jobs are driven", path.parent.name, self._jobs.places_taken)
+            _log.info("job %s waits in line: %d jobs are driven", path.parent.name, jobs.places_taken)
         self._in_line = in_line
 
     def _prepare(self, job: JobFile) -> tuple[DataSet, bool]:
@@ -167,30 +160,38 @@ async def _resume(
     paths: list[Path], driving: Driving, place: Place, jobs_at_once: int, renewal: Renewal
 ) -> int:
     broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
-    jobs = SideBySide(broker, driving, place, unfinished, lambda job: earlier.renew(job, place, renewal))
     stopping = asyncio.Event()
+    async with onlooking(driving, broker, _log.info) as onlooker:
+        jobs = SideBySide(
+            broker, driving, place, onlooker, unfinished, lambda job: earlier.renew(job, place, renewal)
+        )
 
-    def stop() -> None:
-        stopping.set()
-        jobs.changed.set()
+        def stop() -> None:
+            stopping.set()
+            jobs.changed.set()
 
-    with stop_signals(stop):
-        await broker.open(place.broker_timeout_seconds)
-        try:
-            while not stopping.is_set():
-                paths = [path for path in paths if path.parent.name not in jobs.statuses]
-                if not paths and not jobs.at_work:
-                    return _worst(jobs.statuses.values())
-                ready = [path for path in paths if jobs.may_take(path)]
-                for path in ready[: max(jobs_at_once - jobs.places_taken, 0)]:
-                    jobs.take(path)
-                jobs.changed.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(jobs.changed.wait(), LOOK_SECONDS)
-            await jobs.stop()
-        finally:
-            await broker.close()
+        with stop_signals(stop):
+            await broker.open(place.broker_timeout_seconds)
+            try:
+                while not stopping.is_set():
+                    if _all_have_ended(paths, jobs, jobs_at_once):
+                        return _worst(jobs.statuses.values())
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(jobs.changed.wait(), LOOK_SECONDS)
+                await jobs.stop()
+            finally:
+                await broker.close()
     return INTERRUPTED
+
+
+def _all_have_ended(paths: list[Path], jobs: SideBySide, jobs_at_once: int) -> bool:
+    """Begin with as many jobs as there are places; return True if none is left."""
+    jobs.changed.clear()
+    waiting = [path for path in paths if path.parent.name not in jobs.statuses]
+    ready = [path for path in waiting if jobs.may_take(path)]
+    for path in ready[: max(jobs_at_once - jobs.places_taken, 0)]:
+        jobs.take(path)
+    return not waiting and not jobs.at_work
 
 
 def _worst(statuses: Iterable[int]) -> int:
@@ -205,10 +206,6 @@ def _divided(driving: Driving, jobs: int) -> tuple[int, Driving]:
     usable = cores.usable or 1
     at_once = max(min(jobs, usable), 1)
     return at_once, replace(driving, slots=str(max(usable // at_once, 1)))
-
-
-def _service(home: Path) -> Path:
-    return home / "serve"
 
 
 def _check(jobs_at_once: int) -> None:

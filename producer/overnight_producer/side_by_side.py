@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
-    from overnight_producer.driving.snapshot import Snapshot
+    from overnight_producer.driving.observer import DriveObserver
     from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.jobs.records import Progress
     from overnight_producer.options import Driving, Place
@@ -52,6 +52,7 @@ class SideBySide:
         broker: Broker,
         driving: Driving,
         place: Place,
+        onlooker: DriveObserver,
         wanted: Callable[[JobSpec, Progress], bool],
         prepare: Callable[[JobFile], tuple[DataSet, bool]],
     ) -> None:
@@ -61,6 +62,7 @@ class SideBySide:
             broker: shared by all of them.
             driving: how each is driven; a job on a queue of its own gets a consumer if that says so.
             place: where they live.
+            onlooker: looks on at all of them.
             wanted: looks at a job again once it is locked: another process may have changed it.
             prepare: checks a locked job, opens its data set, and tells whether tasks that are out are void;
                 runs in a thread.
@@ -68,6 +70,7 @@ class SideBySide:
         self._broker = broker
         self._driving = driving
         self._place = place
+        self._onlooker = onlooker
         self._wanted = wanted
         self._prepare = prepare
         self._tasks: dict[Path, asyncio.Task[None]] = {}
@@ -88,10 +91,6 @@ class SideBySide:
     def places_taken(self) -> int:
         """Count the jobs that publish; one that is paused lets another have its place."""
         return sum(path not in self._driven or not self._driven[path].paused for path in self._tasks)
-
-    def snapshots(self) -> dict[str, Snapshot]:
-        """Return the figures of each driven job, by its id."""
-        return {path.parent.name: driven.snapshot() for path, driven in self._driven.items()}
 
     def may_take(self, path: Path) -> bool:
         """Tell whether a job is not at work here, and did not fail to be taken a moment ago."""
@@ -177,7 +176,9 @@ class SideBySide:
             spec = job.spec
             driving = self._driving if spec.has_own_queue else replace(self._driving, slots="0")
             share = self._shares[spec.queue]
-            driven = DrivenJob(job, dataset, self._broker, driving, self._place, view, recall, share)
+            driven = DrivenJob(
+                *(job, dataset, self._broker, driving, self._place, view, self._onlooker, recall, share)
+            )
             self._driven[job.path] = driven
             try:
                 return await driven.run()

@@ -14,9 +14,9 @@ from overnight_producer.jobs.home import find_job, job_path
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import driver_of
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
+from overnight_producer.jobs.service import server_of
 from overnight_producer.options import Driving
 from overnight_producer.preflight import check
-from overnight_producer.serving import server_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
