@@ -7,7 +7,7 @@ OUT    ?= out
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format services bench clean
+.PHONY: help run test chaos check format services bench clean
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,10 @@ run: $(VENV)/.run ## Explain 1,797 digits with the embedded broker on all cores,
 
 test: $(VENV)/.dev services ## Run all tests, RabbitMQ's included
 	$(BIN)/python -m pytest
+
+chaos: $(VENV)/.dev services ## Kill and cut everything for a minute a seed: SEED= SEEDS= SECONDS= BROKER=embedded|rabbitmq
+	PYTHONPATH=tests $(BIN)/python -m chaos.run $(if $(SEED),--seed $(SEED)) --seeds $(or $(SEEDS),1) \
+		--seconds $(or $(SECONDS),60) --broker $(or $(BROKER),embedded)
 
 check: $(VENV)/.dev ## Check format, style, types and who imports whom
 	$(BIN)/ruff format --check .

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.rabbitmq import ExternalNode, RabbitMQMissingError, RabbitMQNode, private_node
+from support.rabbitmq import ExternalNode, RabbitMQNode, private_node
+from support.rabbitmq_installation import RabbitMQMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,6 +12,7 @@ import platform
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -83,9 +84,12 @@ class Counter:
         self._family = family
         self._values: dict[Labels, float] = dict.fromkeys(known, 0)
 
-    def add(self, *labels: str, by: float = 1) -> None:
+    def add(self, labels: Labels = (), by: float = 1) -> None:
         """Count one event, or `by` of them."""
-        self._values[labels] = self._values.get(labels, 0) + by
+        try:
+            self._values[labels] += by
+        except KeyError:
+            self._values[labels] = by
 
     def read(self) -> Reading:
         """Return the counts so far."""
@@ -97,17 +101,19 @@ class Histogram:
 
     def __init__(self, family: Family, known: Iterable[Labels] = ()) -> None:
         self._family = family
+        self._bounds = family.bounds
         self._values = {labels: self._empty() for labels in known}
 
     def _empty(self) -> list[float]:
         return [0.0] * (len(self._family.bounds) + 2)  # the buckets, infinity, and the sum
 
-    def observe(self, seconds: float, *labels: str) -> None:
+    def observe(self, seconds: float, labels: Labels = ()) -> None:
         """Add one duration."""
-        cells = self._values.get(labels)
-        if cells is None:
+        try:
+            cells = self._values[labels]
+        except KeyError:
             cells = self._values[labels] = self._empty()
-        cells[bisect_left(self._family.bounds, seconds)] += 1
+        cells[bisect_left(self._bounds, seconds)] += 1
         cells[-1] += seconds
 
     def read(self) -> Reading:
@@ -156,7 +162,7 @@ class BrokerFigures:
 
     def _changed(self, state: BrokerState, loss: LossReason | None) -> None:
         if state is BrokerState.DISCONNECTED and loss is not None:
-            self._losses.add(loss.value)
+            self._losses.add((loss.value,))
         self._state = state
 
     def read(self) -> list[Reading]:
@@ -165,6 +171,7 @@ class BrokerFigures:
         return [one(BROKER_CONNECTED, self.connected), one(BROKER_BLOCKED, blocked), self._losses.read()]
 
 
+@cache
 def queue_label(queue: str) -> str:
     """Return the short name of a task queue; those that serve one job only are all called `run`."""
     name = queue.removeprefix(TASKS_PREFIX)

@@ -40,6 +40,7 @@ class Held:
         running_said_at: monotonic seconds of the last `running` reply.
         reply: the reply that is to be confirmed.
         outcome: what it tells: `done` or a cause; empty before.
+        run_seconds: how long the method ran, 0 if it did not.
         sent_at: monotonic seconds of its latest publication.
     """
 
@@ -55,4 +56,5 @@ class Held:
     long: bool = False
     reply: Message | None = None
     outcome: str = ""
+    run_seconds: float = 0.0
     sent_at: float = 0.0

@@ -60,7 +60,7 @@ TASKS_FAILED = Family(
 RUN = Family(
     "overnight_consumer_run_seconds",
     "histogram",
-    "Time in the method, well or not; loading is not counted.",
+    "Time in the method, well or not; loading is not counted. Seen when the reply is confirmed.",
     _TASK,
     RUN_BOUNDS,
 )
@@ -157,30 +157,29 @@ class ConsumerMetrics:
 
     def slot_is(self, number: int, state: SlotState) -> None:
         """Count what was busy until now."""
-        self._slots[number - 1].become(state, self._monotonic())
+        slot, at = self._slots[number - 1], self._monotonic()
+        was, busy, since = slot.now
+        slot.now = (state, busy + at - since if was is SlotState.BUSY else busy, at)
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
         """Count a start."""
-        self._starts.add(why.value)
+        self._starts.add((why.value,))
         self._slots[number - 1].pid = pid
 
     def child_ended(self, number: int, pid: int, how: ExitReason) -> None:
         """Count an end; the next child may be there already."""
-        self._exits.add(how.value)
+        self._exits.add((how.value,))
         slot = self._slots[number - 1]
         if slot.pid == pid:
             slot.pid = None
 
     def started(self, held: Held) -> None:
         """Note how long a task has waited."""
-        if held.task.published_at:
-            waited = max(0.0, self._wall() - held.task.published_at)
-            self._wait.observe(waited, queue_label(held.intake.queue))
-
-    def ran(self, held: Held, seconds: float) -> None:
-        """Note how long a method ran."""
-        if seconds > 0:
-            self._run.observe(seconds, queue_label(held.intake.queue), self._method(held))
+        self.slot_is(held.slot, SlotState.BUSY)
+        published_at = held.task.published_at
+        if published_at:
+            waited = self._wall() - published_at
+            self._wait.observe(waited if waited > 0 else 0.0, (queue_label(held.intake.queue),))
 
     def confirmed(self, held: Held, seconds: float) -> None:
         """Count what a reply told."""
@@ -189,16 +188,18 @@ class ConsumerMetrics:
         if task.start == task.stop:
             return  # a probe is no task
         queue = queue_label(held.intake.queue)
+        labels = (queue, self._method(held))
+        if held.run_seconds > 0:
+            self._run.observe(held.run_seconds, labels)
         if held.outcome == DONE:
-            method = self._method(held)
-            self._tasks_done.add(queue, method)
-            self._points_done.add(queue, method, by=task.stop - task.start)
+            self._tasks_done.add(labels)
+            self._points_done.add(labels, task.stop - task.start)
         else:
-            self._tasks_failed.add(queue, held.outcome)
+            self._tasks_failed.add((queue, held.outcome))
 
     def accused(self, queue: str) -> None:
         """Count a pause."""
-        self._pauses.add(queue_label(queue))
+        self._pauses.add((queue_label(queue),))
 
     def seen(self, sight: Sight) -> None:
         """Keep how things are."""
@@ -287,10 +288,6 @@ class _Slot:
     def __init__(self) -> None:
         self.now = (SlotState.STOPPED, 0.0, 0.0)
         self.pid: int | None = None
-
-    def become(self, state: SlotState, at: float) -> None:
-        was, busy, since = self.now
-        self.now = (state, busy + at - since if was is SlotState.BUSY else busy, at)
 
 
 @contextmanager

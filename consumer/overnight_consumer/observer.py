@@ -41,7 +41,7 @@ class Observer(Protocol):
     """Hear what happens; every call comes from the loop, and what it raises goes no further (`shielded`)."""
 
     def slot_is(self, number: int, state: SlotState) -> None:
-        """A slot has changed its state."""
+        """A slot has changed its state, but for `started`."""
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
         """A slot has started a child."""
@@ -50,13 +50,10 @@ class Observer(Protocol):
         """A child is gone."""
 
     def started(self, held: Held) -> None:
-        """A task was given to a child."""
-
-    def ran(self, held: Held, seconds: float) -> None:
-        """The method has run for a task, well or not."""
+        """A task was given to a child: the slot `held.slot` is busy from now on."""
 
     def confirmed(self, held: Held, seconds: float) -> None:
-        """The broker has the reply safely, `seconds` after it was sent; `held.outcome` says what it tells."""
+        """The broker has the reply safely, `seconds` after it was sent; `held` says what it tells."""
 
     def accused(self, queue: str) -> None:
         """This consumer takes nothing from a queue for a while, since it is at fault itself."""
@@ -78,9 +75,6 @@ class Nobody:
         """Do nothing."""
 
     def started(self, held: Held) -> None:
-        """Do nothing."""
-
-    def ran(self, held: Held, seconds: float) -> None:
         """Do nothing."""
 
     def confirmed(self, held: Held, seconds: float) -> None:

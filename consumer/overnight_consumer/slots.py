@@ -122,7 +122,7 @@ class Slot:
         """Run a task; the slot must be free."""
         assert self._child is not None
         assert self.state is SlotState.FREE
-        self._become(SlotState.BUSY)
+        self.state = SlotState.BUSY
         self.held = held
         held.stage = Stage.RUNNING
         held.slot = self.number
@@ -198,7 +198,7 @@ class Slot:
             return
         self.start_failures = 0
         held.outcome = answer.cause or answer.kind
-        self._observer.ran(held, answer.seconds)
+        held.run_seconds = answer.seconds
         self._become(SlotState.ENDING if self._limit_passed else SlotState.FREE)
         self._listener.on_answer(self, held, answer)
 
@@ -222,7 +222,7 @@ class Slot:
         if held is not None:
             limit = held.task.time_limit_seconds if passed else None
             seconds = now - held.dispatched_at
-            self._observer.ran(held, seconds)
+            held.run_seconds = seconds
             self._listener.on_task_death(
                 self, held, dataclasses.replace(death, seconds=seconds, limit_seconds=limit)
             )

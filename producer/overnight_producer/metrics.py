@@ -168,7 +168,7 @@ class ProducerMetrics:
 
     def replied(self, reply: Reply) -> None:
         """Count a reply."""
-        self._replies.add(reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE)
+        self._replies.add((reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE))
 
     def committed(self, written: Written, seconds: float) -> None:
         """Count what is in the job file now, and nothing before: so both agree to the unit."""
@@ -177,15 +177,15 @@ class ProducerMetrics:
         self._points_done.add(by=written.points_done)
         self._points_given_up.add(by=written.points_given_up)
         for cause, count in written.failures.items():
-            self._failures.add(cause, by=count)
+            self._failures.add((cause,), count)
         for reason, count in written.dropped.items():
             if reason == SILENT_TASK:
                 self._silent.add(by=count)
             elif reason.startswith(PUBLISH_FAILED):
                 error = reason.removeprefix(PUBLISH_FAILED)
-                self._publish_failures.add(_PUBLISH_REASONS.get(error, _OTHER), by=count)
+                self._publish_failures.add((_PUBLISH_REASONS.get(error, _OTHER),), count)
             else:
-                self._dropped.add(reason if reason in _DROP_REASONS else _OTHER, by=count)
+                self._dropped.add((reason if reason in _DROP_REASONS else _OTHER,), count)
 
     def job_seen(self, spec: JobSpec, snapshot: Snapshot) -> None:
         """Keep how far a job is."""

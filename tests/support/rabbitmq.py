@@ -19,26 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
+from support.rabbitmq_installation import Installation, wanted_installation
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 START_DEADLINE_SECONDS = 90.0
 _NODE = "overnight@localhost"
-_CANDIDATES = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "/opt/rabbitmq/sbin/rabbitmq-server")
-
-
-class RabbitMQMissingError(Exception):
-    """Say that this machine has no RabbitMQ to start."""
-
-
-def server_script() -> Path:
-    """Return the start script of RabbitMQ itself, not Debian's wrapper, which would change the user."""
-    for candidate in (*_CANDIDATES, shutil.which("rabbitmq-server")):
-        if candidate and Path(candidate).exists() and shutil.which("erl_call"):
-            return Path(candidate).resolve()
-    raise RabbitMQMissingError(
-        "no RabbitMQ here: install Debian's rabbitmq-server or set OVERNIGHT_TEST_AMQP_URL to a running node"
-    )
 
 
 class ExternalNode:
@@ -72,8 +59,8 @@ class RabbitMQNode:
 
     private = True
 
-    def __init__(self, folder: Path) -> None:
-        self._script = server_script()
+    def __init__(self, folder: Path, installation: Installation) -> None:
+        self._installation = installation
         self._folder = folder
         self._cookie = secrets.token_hex(16)
         self.port, self.metrics_port, self._dist_port, self._epmd_port = _free_ports(4)
@@ -94,7 +81,7 @@ class RabbitMQNode:
         """
         if self._epmd is None:
             self._epmd = subprocess.Popen(
-                ["epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"],
+                self._command("epmd", "-port", str(self._epmd_port), "-address", "127.0.0.1"),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -102,7 +89,7 @@ class RabbitMQNode:
             )
         with (self._folder / "console.log").open("ab") as console:
             self._server = subprocess.Popen(
-                [str(self._script)],
+                self._command(self._installation.server),
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,
@@ -144,9 +131,8 @@ class RabbitMQNode:
 
     def eval(self, erlang: str) -> str:
         """Run an Erlang expression in the node and return what it printed (some 20 ms; no rabbitmqctl)."""
-        call = ["erl_call", "-r", "-n", _NODE, "-c", self._cookie, "-timeout", "30", "-e"]
         done = subprocess.run(
-            call,
+            self._command("erl_call", "-r", "-n", _NODE, "-c", self._cookie, "-timeout", "30", "-e"),
             input=(erlang + "\n").encode(),
             capture_output=True,
             env=self._environment(),
@@ -158,10 +144,14 @@ class RabbitMQNode:
             raise RuntimeError(f"{erlang!r}: {answer or done.stderr.decode()}")
         return answer.removeprefix("{ok,").strip().removesuffix("}").strip()
 
+    def version(self) -> str:
+        """Return the version of RabbitMQ."""
+        return self.eval("rabbit_misc:version().").strip('"')
+
     def ctl(self, *arguments: str) -> str:
         """Run rabbitmqctl and return what it printed (costs a second or two)."""
         done = subprocess.run(
-            [str(self._script.with_name("rabbitmqctl")), "-n", _NODE, "--quiet", *arguments],
+            self._command(self._installation.ctl, "-n", _NODE, "--quiet", *arguments),
             capture_output=True,
             text=True,
             env=self._environment(),
@@ -194,7 +184,7 @@ class RabbitMQNode:
         """Let the node close every AMQP connection, as an operator would; return how many there were."""
         return int(
             self.eval(
-                "Pids = rabbit_networking:connections(), "
+                "pg_local:sync(), Pids = rabbit_networking:connections(), "
                 f'[rabbit_networking:close_connection(P, "{reason}") || P <- Pids], length(Pids).'
             )
         )
@@ -203,6 +193,17 @@ class RabbitMQNode:
         """Raise or clear the memory alarm of the node."""
         limit = "0.0" if on else "{absolute, 1073741824}"
         self.eval(f"vm_memory_monitor:set_vm_memory_high_watermark({limit}), ok.")
+
+    def set_ack_timeout(self, seconds: float | None) -> None:
+        """Set the server's own ack timeout, and how often channels look at it; None for the defaults.
+
+        Only channels opened from now on take it; from 4.3 on it is for each queue to say.
+        """
+        tick_ms, timeout_ms = (60_000, 1_800_000) if seconds is None else (250, int(seconds * 1000))
+        self.eval(
+            f"application:set_env(rabbit, channel_tick_interval, {tick_ms}), "
+            f"application:set_env(rabbit, consumer_timeout, {timeout_ms}), ok."
+        )
 
     def _write_files(self) -> None:
         cookie = self._folder / ".erlang.cookie"
@@ -222,8 +223,11 @@ class RabbitMQNode:
             "log.file.level = warning\n"
         )
 
+    def _command(self, *words: str) -> list[str]:
+        return self._installation.command(self._folder, *words)
+
     def _environment(self) -> dict[str, str]:
-        data = str(self._folder)
+        data = self._installation.seen_from_inside(self._folder)
         return {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
             "LANG": "C.UTF-8",
@@ -289,10 +293,11 @@ class RabbitMQNode:
 
 @contextlib.contextmanager
 def private_node() -> Iterator[RabbitMQNode]:
-    """Run a private node for the length of a `with` block."""
+    """Run a private node for the length of a `with` block; raises RabbitMQMissingError without one."""
+    installation = wanted_installation()
     folder = Path(tempfile.mkdtemp(prefix="overnight-rabbitmq-"))
     try:
-        node = RabbitMQNode(folder)
+        node = RabbitMQNode(folder, installation)
         try:
             node.start()
             yield node

@@ -22,6 +22,7 @@ ACK_GROUP_MAX = 64
 # A large window is filled again in a few steps, lest each ack should add an AMQP consumer; but no slot waits longer.
 TOP_UP_STEPS = 4
 TOP_UP_SECONDS = 0.02
+_PRECONDITION_FAILED = 406
 _PREFETCH_MAX = 65535  # AMQP counts in 16 bits
 
 
@@ -280,7 +281,7 @@ class Session:
             self._channel.close()
 
     def _closed(self, error: ChannelClosedError) -> None:
-        self._end(str(error))
+        self._end(_with_way_out(error))
 
     def _end(self, reason: str | None = None) -> None:
         if not self.alive:
@@ -294,6 +295,14 @@ class Session:
         self._flush_timer = self._top_up_timer = None
         if reason is not None:
             self._on_end(reason, self.consuming)
+
+
+def _with_way_out(error: ChannelClosedError) -> str:
+    """Return the broker's words; where a task outlived the ack timeout, with what to do about it."""
+    if error.code == _PRECONDITION_FAILED and "timed out" in error.text:
+        way_out = "set consumer_timeout in the server's configuration above the longest task"
+        return f"{error}. What runs goes on, but another consumer may run it too: {way_out}"
+    return str(error)
 
 
 def _own_headers(headers: dict[str, Any]) -> dict[str, str | int]:

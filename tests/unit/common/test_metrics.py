@@ -51,26 +51,26 @@ def serve(read=list, live=lambda: "", ready=lambda: "", address="127.0.0.1", por
 
 def some_readings():
     calls = Counter(CALLS, [("good",)])
-    calls.add(NASTY)
+    calls.add((NASTY,))
     times = Histogram(TIMES)
     for seconds in (0.05, 0.1, 0.5, 7.0):
-        times.observe(seconds, "good")
+        times.observe(seconds, ("good",))
     return [calls.read(), times.read(), one(SIZE, 5.5)]
 
 
 def test_counters_begin_at_zero_and_count_what_was_not_foreseen_too():
     counter = Counter(CALLS, [("good",), ("bad",)])
-    counter.add("good")
-    counter.add("good", by=3)
-    counter.add("odd")
+    counter.add(("good",))
+    counter.add(("good",), 3)
+    counter.add(("odd",))
     assert counter.read() == Reading(CALLS, {("good",): 4, ("bad",): 0, ("odd",): 1})
 
 
 def test_a_reading_does_not_change_afterwards():
     counter, histogram = Counter(CALLS), Histogram(TIMES, [("good",)])
     before = counter.read(), histogram.read()
-    counter.add("good")
-    histogram.observe(1.0, "good")
+    counter.add(("good",))
+    histogram.observe(1.0, ("good",))
     assert before[0].values == {}
     assert sum(before[1].values[("good",)].counts) == 0
 
@@ -195,8 +195,8 @@ def test_scrapes_while_counting_never_fail_and_never_go_back():
         number = 0
         while not stop.is_set():
             number += 1
-            counter.add(str(number % 500))
-            histogram.observe(0.5, str(number % 500))
+            counter.add((str(number % 500),))
+            histogram.observe(0.5, (str(number % 500),))
 
     counting = threading.Thread(target=count)
     counting.start()

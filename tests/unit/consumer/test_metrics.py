@@ -61,10 +61,19 @@ def seen_in(metrics, name):
     }
 
 
-def held(method="toys:double", count=1, outcome="", **fields):
+def held(method="toys:double", count=1, outcome="", ran=0.0, **fields):
     task = Task(VERSION, "job", reply_queue("job", 1), 0, count, 1, method, **fields)
     intake = Intake(QUEUE, lambda *_: None, lambda *_: None)
-    return Held(task, Delivery(QUEUE, Message(b"", "task"), 0, None), intake, b"", 0, outcome=outcome)
+    return Held(
+        task,
+        Delivery(QUEUE, Message(b"", "task"), 0, None),
+        intake,
+        b"",
+        0,
+        slot=1,
+        outcome=outcome,
+        run_seconds=ran,
+    )
 
 
 # Tasks
@@ -72,7 +81,6 @@ def held(method="toys:double", count=1, outcome="", **fields):
 
 def test_points_and_tasks_are_counted_when_the_reply_is_confirmed(metrics):
     metrics.started(held(count=7))
-    metrics.ran(held(count=7, outcome=DONE), 0.5)
     assert seen_in(metrics, "consumer_tasks_done_total") == {}
     metrics.confirmed(held(count=7, outcome=DONE), 0.003)
     assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "toys:double"): 1}
@@ -108,16 +116,14 @@ def test_the_wait_is_from_publication_to_start_and_never_negative(metrics, clock
 
 def test_names_of_methods_that_only_messages_know_are_all_called_unknown(metrics):
     for number in range(100):
-        metrics.ran(held(f"nobody:serves{number}"), 1.0)
-        metrics.confirmed(held(f"nobody:serves{number}", outcome="method_unavailable"), 0.1)
+        metrics.confirmed(held(f"nobody:serves{number}", outcome="method_unavailable", ran=1.0), 0.1)
     assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown")}
 
 
 def test_a_method_of_a_served_module_is_named_once_it_did_a_task():
     metrics = ConsumerMetrics(settings_of(methods=("toys",)))
-    metrics.ran(held("triple", outcome="exception"), 1.0)
-    metrics.ran(held("triple", outcome=DONE), 1.0)
-    metrics.confirmed(held("triple", outcome=DONE), 0.1)
+    metrics.confirmed(held("triple", outcome="exception", ran=1.0), 0.1)
+    metrics.confirmed(held("triple", outcome=DONE, ran=1.0), 0.1)
     assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown"), ("default", "triple")}
     assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "triple"): 1}
 
@@ -375,9 +381,6 @@ class Broken:
     def started(self, *_):
         self._raise("started")
 
-    def ran(self, *_):
-        self._raise("ran")
-
     def confirmed(self, *_):
         self._raise("confirmed")
 
@@ -418,7 +421,7 @@ def test_a_broken_registry_harms_no_task(caplog):
         3: "failed",
         4: "done",
     }
-    assert broken.called == {"slot_is", "child_started", "child_ended", "started", "ran", "confirmed", "seen"}
+    assert broken.called == {"slot_is", "child_started", "child_ended", "started", "confirmed", "seen"}
 
 
 def test_what_a_whole_consumer_did_is_in_its_figures(monkeypatch):
