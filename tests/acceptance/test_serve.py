@@ -12,6 +12,7 @@ import pytest
 from overnight_producer.jobs.home import job_path
 from overnight_producer.jobs.jobfile import JobFile
 from support.command_line import Desk, Program, noise, wait_until
+from support.scraping import base_of, scrape
 
 if TYPE_CHECKING:
     from overnight_producer.jobs.records import Progress
@@ -305,6 +306,22 @@ def test_a_second_job_has_its_first_result_soon_although_the_first_is_long(any_d
     server.wait_until(lambda: progress(desk, short).done > 0, seconds=3 + 5)
     server.wait_until(lambda: progress(desk, short).state.value == "done", seconds=15)
     assert progress(desk, long).done < 2000
+
+
+def test_one_page_of_figures_shows_all_jobs_while_they_are_driven(desk: Desk) -> None:
+    desk.hold(HELD_FROM)
+    consumer(desk)
+    server = desk.start("serve", "--metrics-port", "0")
+    jobs = [submit(desk, *NOISY, "--seed", str(seed)) for seed in range(2)]
+    for job in jobs:
+        server.wait_until_it_says(f"job {job}: is driven")
+    server.wait_until(lambda: scrape(base_of(server)).by("job_out_tasks", "job").keys() == set(jobs))
+    assert scrape(base_of(server)).get("driver_jobs") == 2
+    desk.let_go()
+    for job in jobs:
+        wait_for_state(desk, job, "done", server)
+    server.wait_until(lambda: scrape(base_of(server)).get("driver_jobs") == 0)
+    assert scrape(base_of(server)).get("driver_points_done_total") == 2 * POINTS
 
 
 @pytest.mark.rabbitmq
