@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 from overnight_common.brokers.base import DEAD_QUEUE, task_queue
 from overnight_consumer.child_process import ChildProcess
 from overnight_consumer.frames import Setup
+from overnight_consumer.guard import Guard
 from overnight_consumer.intake import Intake
 from overnight_consumer.keeper import Keeper
+from overnight_consumer.kernel_kills import KernelKills
 from overnight_consumer.observer import NOBODY, Sight
 from overnight_consumer.settings import inherited_environment
 from overnight_consumer.slots import Slot
@@ -70,31 +72,43 @@ class Service:
         intakes = [Intake(queue, tasks.on_delivery, tasks.on_lost) for queue in queues]
         with tempfile.TemporaryDirectory(prefix="overnight-", ignore_cleanup_errors=True) as scratch:
             keeper = Keeper(scratch)
-            slots = [
-                Slot(number, self._child_starter(scratch), tasks, keeper.add, keeper.remove, self._observer)
-                for number in range(1, self._settings.slots + 1)
-            ]
+            kernel = KernelKills()
+            slots = self._slots(scratch, keeper, tasks, kernel)
+            guard = Guard(slots, self._settings.limits.memory_limit_bytes, kernel)
             self._catch_signals()
             try:
                 tasks.serve(slots, intakes)
                 self._broker.on_state(tasks.on_state)
+                guard.start()
                 for slot in slots:
                     slot.start()
                 for intake in intakes:
                     await intake.open(self._broker, self._settings.slots)
                 log.info("%s takes tasks from %s", self._settings.name, ", ".join(queues))
+                log.info("%d slots with %d threads each, %s", len(slots), self._threads, self._memory_words())
                 await self._loop(tasks, intakes)
                 await self._drain(tasks, intakes)
             finally:
                 self._release_signals()
+                guard.stop()
                 tasks.outbox.close()
                 await tasks.watch.close()
                 await asyncio.gather(*(slot.stop() for slot in slots))
+                tasks.hand_back_running()
                 keeper.close()
         return 128 + self._signals[1] if len(self._signals) > 1 else 0
 
-    def _child_starter(self, scratch: str) -> _ChildStarter:
-        return _ChildStarter(self._settings, self._environment, self._threads, scratch)
+    def _slots(self, scratch: str, keeper: Keeper, tasks: Tasks, kernel: KernelKills) -> list[Slot]:
+        starter = _ChildStarter(self._settings, self._environment, self._threads, scratch)
+        watchers = (tasks, keeper.add, keeper.remove, self._observer)
+        return [
+            Slot(number, starter, *watchers, self._settings.limits, kernel)
+            for number in range(1, self._settings.slots + 1)
+        ]
+
+    def _memory_words(self) -> str:
+        limit = self._settings.limits.memory_limit_bytes
+        return "no memory limit" if limit is None else f"at most {limit / 2**20:,.0f} MiB of memory each"
 
     # Signals
 
@@ -184,6 +198,8 @@ class _ChildStarter:
             threads=self._threads,
             max_message_bytes=settings.max_message_bytes,
             scratch=tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch),
+            timed=settings.limits.time_limit_seconds is not None,
+            memory_limit_bytes=settings.limits.memory_limit_bytes,
         )
         environment = {**self._environment, "CONSUMER_WORKER": str(number)}
         return ChildProcess(setup, environment, listener, _write)

@@ -40,9 +40,9 @@ def start(context: typer.Context) -> None:
         raise typer.Exit
     given = environment()
     home, broker = Path(given.get("OVERNIGHT_HOME") or options.HOME), given.get("OVERNIGHT_BROKER", "")
-    raise typer.Exit(
-        run_menu(options.place_of(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print)
-    )
+    file = Path(name) if (name := given.get("OVERNIGHT_BROKER_FILE")) else None
+    place = options.place_of(home, broker, file, 30.0, DEFAULT_MAX_MESSAGE_BYTES)
+    raise typer.Exit(run_menu(place, input, console.print))
 
 
 @app.command()
@@ -78,6 +78,7 @@ def run(
     metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -88,7 +89,9 @@ def run(
         *(metrics_port, metrics_address),
     )
     raise typer.Exit(
-        running.run(wanted, driving, options.place_of(home, broker, broker_timeout, max_message_bytes))
+        running.run(
+            wanted, driving, options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
+        )
     )
 
 
@@ -115,12 +118,15 @@ def submit(
     accept_changes: options.AcceptChanges = False,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Leave a job to `overnight serve` and print its id."""
     wanted = replace(_wanted(locals()), submitted=True)
     console.print(
-        submitting.submit(wanted, options.place_of(home, broker, 30.0, max_message_bytes), _note),
+        submitting.submit(
+            wanted, options.place_of(home, broker, broker_file, 30.0, max_message_bytes), _note
+        ),
         markup=False,
     )
 
@@ -188,6 +194,7 @@ def serve(
     metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -196,7 +203,7 @@ def serve(
         *("0", None, window_seconds, silence, no_consumer_timeout, attempts, verbose, False),
         *(metrics_port, metrics_address),
     )
-    place = options.place_of(home, broker, broker_timeout, max_message_bytes)
+    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
     raise typer.Exit(serving.serve(driving, place, jobs))
 
 
@@ -222,6 +229,7 @@ def resume(
     metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -230,7 +238,7 @@ def resume(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
     )
-    place = options.place_of(home, broker, broker_timeout, max_message_bytes)
+    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
     renewal = Renewal(accept_changes=accept_changes, batch=batch, on_finish=on_finish)
     if not all_jobs:
         raise typer.Exit(_go_on(job, "resume", driving, place, renewal))
@@ -255,11 +263,12 @@ def retry(
     metrics_address: options.MetricsAddress = LOOPBACK,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Try the points again that were given up."""
-    place = options.place_of(home, broker, broker_timeout, max_message_bytes)
+    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
     driving = _driving(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
@@ -289,12 +298,13 @@ def cancel(
     job: options.Job = None,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
     asking.cancel(
         resolve(home, job),
-        options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
+        options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
         console.print,
     )
 

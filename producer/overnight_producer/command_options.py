@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight_common.brokers.opening import given_address
 from overnight_producer.options import Place
 
 
@@ -24,6 +25,9 @@ def _plain(flag: str, text: str, *short: str) -> Any:
 Home = Annotated[Path, option("--home", "Folder of job files and of the embedded broker.")]
 Broker = Annotated[
     str, option("--broker", "amqp(s)://user:password@host/vhost; without it, the embedded broker.")
+]
+BrokerFile = Annotated[
+    Path | None, option("--broker-file", "File that holds this address, such as a container's secret.")
 ]
 BrokerTimeout = Annotated[float, option("--broker-timeout", "Seconds to wait for the broker at the start.")]
 MaxMessageBytes = Annotated[int, option("--max-message-bytes", "Largest message.")]
@@ -84,11 +88,13 @@ JobsAtOnce = Annotated[int, option("--jobs", "Jobs driven at once.")]
 HOME = Path(".overnight")
 
 
-def place_of(home: Path, broker: str, broker_timeout: float, max_message_bytes: int) -> Place:
+def place_of(
+    home: Path, broker: str, broker_file: Path | None, broker_timeout: float, max_message_bytes: int
+) -> Place:
     """Return where the flags say that jobs and broker are."""
     return Place(
         home=home,
-        broker=broker or None,
+        broker=given_address(broker, broker_file),
         broker_timeout_seconds=broker_timeout,
         max_message_bytes=max_message_bytes,
     )

@@ -83,13 +83,13 @@ COMMIT = Family(
 )
 JOBS = Family("overnight_driver_jobs", "gauge", "Jobs driven here now.")
 # A sum of windows or of times to go says nothing, so these name the job, but only while it is driven here: there
-# are never more series than jobs driven at once.
-_JOB = ("job",)
+# are never more series than jobs driven at once. Not called `job`: that is Prometheus' own name for a kind of target.
+_JOB = ("job_id",)
 JOB_POINTS = Family(
     "overnight_job_points",
     "gauge",
     "Points of the job by where they are; their sum is all.",
-    ("job", "state"),
+    ("job_id", "state"),
 )
 JOB_RATE = Family("overnight_job_points_per_second", "gauge", "Points done per second, over 30 s.", _JOB)
 JOB_ETA = Family(

@@ -64,10 +64,11 @@ def queues(
     json: options.Json = False,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Show how many tasks and dead letters wait."""
-    place = options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(reports.queues(place, json, console))
 
 
@@ -75,10 +76,11 @@ def doctor_command(
     json: options.Json = False,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 5.0,
 ) -> None:
     """Look at this machine and the broker, and say what would hold a run up."""
-    place = options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     raise typer.Exit(examine(place, json, console))
 
 
@@ -94,10 +96,11 @@ def dead_list(
     json: options.Json = False,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """List the dead letters: reason, age, where from."""
-    place = options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.list_letters(place, json, console))
 
 
@@ -106,10 +109,11 @@ def dead_show(
     letter: Annotated[str, typer.Argument(help="Id, or its first letters.")],
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Show all that is known of a dead letter."""
-    place = options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.show_letter(place, letter, console))
 
 
@@ -119,10 +123,11 @@ def dead_replay(
     everything: Everything = False,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Put dead letters back into the queues that they came from."""
-    place = options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
         raise typer.Exit(1)
 
@@ -133,8 +138,9 @@ def dead_purge(
     everything: Everything = False,
     home: options.Home = options.HOME,
     broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Delete dead letters for good."""
-    place = options.place_of(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))

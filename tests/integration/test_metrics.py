@@ -105,7 +105,7 @@ def test_figures_agree_with_the_job_file_during_and_after_a_job_with_failures_an
 
 def points_by_state(base: str, id_: str) -> dict[str, float]:
     figures = scrape(base)
-    return {state: figures.get("job_points", job=id_, state=state) for state in JOB_STATES}
+    return {state: figures.get("job_points", job_id=id_, state=state) for state in JOB_STATES}
 
 
 def check_driver(desk: Desk, base: str, id_: str) -> None:

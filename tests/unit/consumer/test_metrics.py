@@ -16,6 +16,7 @@ from overnight_consumer import gpus
 from overnight_consumer.deaths import Death, ExitReason, exit_reason
 from overnight_consumer.held import DONE, Held
 from overnight_consumer.intake import Intake
+from overnight_consumer.limits import Limits
 from overnight_consumer.memory import session_bytes
 from overnight_consumer.metrics import ConsumerMetrics, watched
 from overnight_consumer.observer import IntakeSight, Nobody, Sight
@@ -199,7 +200,7 @@ def test_a_child_that_ends_after_its_successor_began_does_not_hide_it(metrics):
     [(-9, "killed"), (-11, "segmentation_fault"), (-6, "signal"), (0, "exit_status"), (3, "exit_status")],
 )
 def test_a_death_of_which_we_are_innocent_is_told_from_its_status(status, reason):
-    assert exit_reason(status).value == reason
+    assert exit_reason(Death(status, 0, "")).value == reason
 
 
 class Recorder(Nobody):
@@ -217,13 +218,13 @@ class FakeChild:
     pid = 4711
 
     def __init__(self, voice):
-        self.voice = voice
+        self.voice, self.kills = voice, 0
 
     def send(self, work):
         pass
 
     def kill(self):
-        pass
+        self.kills += 1
 
     async def stop(self, patience_seconds):
         self.die(0)
@@ -246,17 +247,21 @@ def test_each_end_of_a_child_has_its_reason_and_each_start_too():
             return children[-1]
 
         recorder = Recorder()
-        slot = Slot(1, start, Deaf(), lambda _: None, lambda _: None, recorder)
+        limits = Limits(time_limit_seconds=0.001, memory_limit_bytes=100)
+        slot = Slot(1, start, Deaf(), lambda _: None, lambda _: None, recorder, limits)
         slot.start()
         children[-1].die(1)  # while starting
         await until(lambda: len(children) == 2, "another one is started")
-        for end in ("kill", "abandon", "limit"):
+        for end in ("kill", "abandon", "limit", "memory"):
             children[-1].voice.on_ready()
             slot.run(held())
             if end == "abandon":
                 slot.abandon()
             elif end == "limit":
-                slot._pass_limit()
+                children[-1].voice.on_started()
+                await until(lambda: children[-1].kills, "the limit passes")
+            elif end == "memory":
+                slot.note_memory(101)
             children[-1].die(-9)
         children[-1].voice.on_ready()
         slot.renew()
@@ -267,13 +272,11 @@ def test_each_end_of_a_child_has_its_reason_and_each_start_too():
     assert [why.value for why in recorder.starts] == [
         "first",
         "backoff",
-        "death",
-        "death",
-        "death",
+        *["death"] * 4,
         "renewal",
     ]
     assert [how.value for how in recorder.ends] == [
-        *("start_failed", "killed", "cancelled", "time_limit", "stopped", "stopped"),
+        *("start_failed", "killed", "cancelled", "time_limit", "memory_limit", "stopped", "stopped"),
     ]
 
 
