@@ -87,6 +87,8 @@ class Wanted:
         new: begin afresh even if there is such a job already.
         accept_changes: go on although the method or the data set has changed.
         method_elsewhere: the method cannot be looked at here; the first reply pins its fingerprint.
+        on_finish: command to run at the job's end.
+        submitted: the job is left to `overnight serve`.
     """
 
     method: str | None = None
@@ -107,6 +109,25 @@ class Wanted:
     new: bool = False
     accept_changes: bool = False
     method_elsewhere: bool = False
+    on_finish: str | None = None
+    submitted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """Say what changes when an earlier job goes on.
+
+    Attributes:
+        accept_changes: go on although the method's code has changed.
+        batch: points per task for what is not yet cut, or `auto`; None as before.
+        retrying: give the given-up points a fresh budget.
+        on_finish: command to run at the job's end; None as before.
+    """
+
+    accept_changes: bool = False
+    batch: str | None = None
+    retrying: bool = False
+    on_finish: str | None = None
 
 
 def environment() -> Mapping[str, str]:

@@ -176,6 +176,7 @@ class RabbitMQBroker:
         self, queue: str, prefetch: int, on_delivery: OnDelivery, on_lost: Callable[[], None]
     ) -> AmqpSubscription:
         """Hand deliveries of a queue to `on_delivery`; returns when the broker has answered once."""
+        await self._close_spent()
         subscription = AmqpSubscription(self._consuming, queue, prefetch, on_delivery, on_lost)
         self._subscriptions.append(subscription)
         await subscription.first_try()
@@ -303,6 +304,13 @@ class RabbitMQBroker:
             )
             return
         self._publisher.publish(exchange.name, queue, message, on_settled)
+
+    async def _close_spent(self) -> None:
+        """Let go of cancelled subscriptions: a long-lived service must not gather their channels."""
+        spent = [subscription for subscription in self._subscriptions if subscription.spent]
+        self._subscriptions = [other for other in self._subscriptions if other not in spent]
+        for subscription in spent:
+            await subscription.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
