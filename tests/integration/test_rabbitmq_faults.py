@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import count
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -86,12 +87,14 @@ def test_every_publish_is_answered_once_when_the_server_closes_connections_at_an
         async with opened(broker):
             await broker.declare(QUEUE)
             for cut in range(6):
-                for number in range(300):
+                closing = asyncio.create_task(asyncio.to_thread(node.close_connections))
+                for number in count():
+                    if broker.state is not BrokerState.CONNECTED:
+                        break
                     send(b"%d-%d" % (cut, number))
-                    if number % (cut + 2) == 0:
-                        await asyncio.sleep(0)
-                closed = await asyncio.to_thread(node.close_connections)
-                assert closed >= 1
+                    if number % (3 * cut + 2) == 0:
+                        await asyncio.sleep(0.005)
+                assert await closing >= 1
                 await until(lambda: all(answers.values()), "all answers")
                 await until(lambda: broker.state is BrokerState.CONNECTED, "the link again")
             assert all(len(one) == 1 for one in answers.values())
