@@ -4,13 +4,17 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check
 OUT    ?= out
+# Which RabbitMQ `make containers-test` runs: 4.0 or 4.3.
+RABBITMQ ?= 4.0
 export PYTHONUNBUFFERED = 1
 
 .DEFAULT_GOAL := help
 .PHONY: help run test chaos check format services bench clean
+.PHONY: help run test check format services secrets containers-test bench clean
+.PHONY: help run test check format services bench dashboards clean
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
@@ -52,9 +56,18 @@ format: $(VENV)/.dev ## Put the code into its format
 services: ## Get RabbitMQ and Prometheus from Debian's packages if they are missing
 	@sh tests/support/get_services.sh
 
+secrets: ## Make the passwords of the farm, once, in deploy/secrets
+	@$(PYTHON) deploy/make_secrets.py
+
+containers-test: $(VENV)/.dev ## Build the images and disturb a whole farm on a private Docker engine; RABBITMQ=4.3 for that version
+	PYTHONPATH=tests $(BIN)/python tests/deploy/containers.py --rabbitmq $(RABBITMQ)
+
 bench: $(VENV)/.dev services ## Measure speed, beside Celery, Dramatiq and taskiq
 	$(PIP) install --constraint constraints.txt --group bench
 	$(BIN)/python -m pytest -m benchmarks -s tests/benchmarks
+
+dashboards: $(VENV)/.dev ## Write the Grafana dashboards anew from their source
+	$(BIN)/python deploy/grafana/build.py
 
 clean: ## Remove the virtual environment, caches and results
 	rm -rf $(VENV) $(OUT) .overnight .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

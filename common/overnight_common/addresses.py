@@ -1,4 +1,4 @@
-"""Make an address fit to be shown: whatever might be a password in it is replaced by `***`."""
+"""Know the usual address, and make any fit to be shown: whatever might be a password in it is replaced by `***`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from urllib.parse import unquote
 _HIDDEN = "***"
 _SECRET_KEY = re.compile("pass|pwd|secret|token|credential", re.IGNORECASE)
 _PLAIN_HOST = re.compile(r"(\[[^\]]*\]|[^:/?#]*)(:\d*)?(?=[/?#]|$)")
+
+LOOPBACK = "127.0.0.1"
 
 
 def redact(url: str) -> str:

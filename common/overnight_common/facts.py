@@ -16,7 +16,7 @@ class MethodFacts:
 
     Attributes:
         name: the name it is served under; None means `module:function`.
-        per_point: True if it takes one point instead of a batch.
+        per_point: True if it takes one point, False if a batch, None if that is for the caller to say.
         device: `cpu`, `cuda` or `any`.
         variants: device kind -> the callable to use there instead, as `module:name` (imported only there).
         join: True if several small tasks may be joined into one call.
@@ -24,7 +24,7 @@ class MethodFacts:
     """
 
     name: str | None = None
-    per_point: bool = False
+    per_point: bool | None = None
     device: str = "any"
     variants: Mapping[str, str] = field(default_factory=dict)
     join: bool = False
@@ -37,7 +37,7 @@ def method(target: T, /) -> T: ...
 def method(
     *,
     name: str | None = None,
-    per_point: bool = False,
+    per_point: bool | None = None,
     device: str = "any",
     variants: Mapping[str, str] | None = None,
     join: bool = False,

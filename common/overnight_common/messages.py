@@ -91,6 +91,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
         data: the points, or where they are; None for a probe.
         per_point: True if the method takes one point and not a batch.
         time_limit_seconds: None for no limit.
+        published_at: when this publication was made, UTC, seconds since 1970; 0 if not told.
     """
 
     v: int
@@ -106,6 +107,7 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     data: Encoded | DataReference | None = None
     per_point: bool = False
     time_limit_seconds: float | None = None
+    published_at: float = 0.0
 
     def __post_init__(self) -> None:
         _check_range(self.start, self.stop, self.attempt)

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from overnight_common.messages import VERSION, Cause, Failure, Reply, Task, TaskAddress, encode
+import msgspec
+
+from overnight_common.messages import (
+    VERSION,
+    Cause,
+    Failure,
+    Reply,
+    Task,
+    TaskAddress,
+    decode_reply,
+    encode,
+)
 
 PROGRESS_FIRST_SECONDS = 5.0
 PROGRESS_EVERY_SECONDS = 30.0
@@ -41,6 +52,15 @@ def reply_to(
             failure=failure,
         )
     )
+
+
+def with_last_words(reply: bytes, stderr_tail: str) -> bytes:
+    """Return a child's encoded `failed` reply with the end of its standard error, if it has none of its own."""
+    said = decode_reply(reply)
+    if said.failure is None or said.failure.stderr_tail or not stderr_tail:
+        return reply
+    failure = msgspec.structs.replace(said.failure, stderr_tail=stderr_tail)
+    return encode(msgspec.structs.replace(said, failure=failure))
 
 
 def lost_consumer(delivery_count: int, most: int) -> Failure:

@@ -39,7 +39,8 @@ class Caller:
         self, target: Callable[..., Any], params: dict[str, Any], device: str, *, per_point: bool
     ) -> None:
         facts = facts_of(target)
-        self._per_point = facts.per_point if facts is not None else per_point
+        said = facts.per_point if facts is not None else None
+        self._per_point = per_point if said is None else said
         self._device = device
         if inspect.isclass(target):
             self._call, self._params = _built(target, params, device), {}

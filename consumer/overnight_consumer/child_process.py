@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from overnight_consumer.answers import with_last_words
 from overnight_consumer.deaths import Death
 from overnight_consumer.frames import (
     Answer,
@@ -26,7 +27,7 @@ from overnight_consumer.frames import (
     pack,
 )
 from overnight_consumer.output import Output
-from overnight_consumer.sessions import kill_session
+from overnight_consumer.sessions import CHILD_VARIABLE, kill_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -103,7 +104,7 @@ class ChildProcess(asyncio.Protocol):
                 stderr=self._output.stderr,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
-                env=dict(environment),
+                env={**environment, CHILD_VARIABLE: self._scratch},
             )
         finally:
             self._output.started()
@@ -126,7 +127,7 @@ class ChildProcess(asyncio.Protocol):
     def kill(self) -> None:
         """Kill it and everything in its session now; `on_death` follows."""
         if self._reaped is None:
-            kill_session(self.pid)
+            kill_session(self.pid, self._scratch)
 
     async def stop(self, patience_seconds: float) -> None:
         """Let an idle child end by itself, and kill it when it does not; returns when it is gone."""
@@ -150,12 +151,17 @@ class ChildProcess(asyncio.Protocol):
 
     def _hear(self, message: FromChild) -> None:
         if isinstance(message, Answer):
-            self._listener.on_answer(message)
+            self._listener.on_answer(self._with_last_words(message))
         elif isinstance(message, Started):
             self._listener.on_started()
         elif isinstance(message, Ready):
             self.ready = True
             self._listener.on_ready()
+
+    def _with_last_words(self, answer: Answer) -> Answer:
+        if answer.kind != "failed":
+            return answer
+        return msgspec.structs.replace(answer, reply=with_last_words(answer.reply, self._output.tail()))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """Take note that the socket is closed (asyncio calls this)."""
@@ -164,7 +170,7 @@ class ChildProcess(asyncio.Protocol):
     async def _await_death(self) -> None:
         await _exited(self._process.pid, self._loop)
         # Before it is reaped its number cannot be given to anybody else.
-        kill_session(self._process.pid)
+        kill_session(self._process.pid, self._scratch)
         _, status, usage = os.wait4(self._process.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         # An answer may still lie in the socket.

@@ -9,12 +9,16 @@ from typing import Annotated
 
 import typer
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
+from overnight_consumer.health import fault_of
+from overnight_consumer.memory_limits import AUTO, NONE
 from overnight_consumer.service import Service
 from overnight_consumer.settings import RawSettings, Settings, environment_commands, set_up_log, validated
 
+EXIT_UNHEALTHY = 1
 EXIT_BAD_INPUT = 2
 EXIT_UNREACHABLE = 3
 
@@ -29,6 +33,9 @@ def _option(flag: str, text: str) -> object:
 def run(
     context: typer.Context,
     broker: Annotated[str, _option("--broker", "amqp(s):// URL; the embedded broker if not given.")] = "",
+    broker_file: Annotated[
+        Path | None, _option("--broker-file", "File that holds this URL, such as a container's secret.")
+    ] = None,
     home: Annotated[Path, _option("--home", "Folder of the embedded broker.")] = Path(".overnight"),
     queue: Annotated[list[str], _option("--queue", "Task queue to serve; repeatable.")] = ["default"],  # noqa: B006
     methods: Annotated[
@@ -62,6 +69,23 @@ def run(
     parent: Annotated[
         int | None, typer.Option("--parent", hidden=True, help="Stop when this process, our parent, is gone.")
     ] = None,
+    metrics_port: Annotated[
+        int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
+    ] = None,
+    metrics_address: Annotated[str, _option("--metrics-address", "Where that port listens.")] = LOOPBACK,
+    time_limit: Annotated[
+        float | None, _option("--time-limit", "Longest run of any task in seconds; a task may ask for less.")
+    ] = None,
+    memory_limit: Annotated[
+        str,
+        _option("--memory-limit", "Memory of a slot: a size, none, or auto for a share of the container's."),
+    ] = AUTO,
+    recycle_tasks: Annotated[
+        int | None, _option("--recycle-tasks", "Replace a child after so many tasks.")
+    ] = None,
+    recycle_growth: Annotated[
+        str, _option("--recycle-growth", "Replace a child that has grown by such a size, or none.")
+    ] = NONE,
 ) -> None:
     """Take tasks from a broker, run methods on them, and answer every one.
 
@@ -71,6 +95,7 @@ def run(
         return
     raw = RawSettings(
         broker=broker or None,
+        broker_file=broker_file,
         home=home,
         queues=tuple(queue),
         methods=tuple(methods),
@@ -87,8 +112,34 @@ def run(
         log_level=log_level,
         broker_timeout=broker_timeout,
         parent=parent,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
+        time_limit=time_limit,
+        memory_limit=memory_limit,
+        recycle_tasks=recycle_tasks,
+        recycle_growth=recycle_growth,
     )
     raise typer.Exit(serve(raw))
+
+
+@app.command()
+def check(
+    metrics_port: Annotated[
+        int | None, _option("--metrics-port", "The one that the consumer was started with; not 0.")
+    ] = None,
+    metrics_address: Annotated[str, _option("--metrics-address", "Likewise.")] = LOOPBACK,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that the answer may take.")] = 3.0,
+) -> None:
+    """Tell whether the consumer that runs here is connected and consuming, for a container's health check.
+
+    Exit status: 0 it is, 1 it is not (the reason is said), 2 no port was given.
+    """
+    if not metrics_port:
+        print("overnight-consumer check: give the --metrics-port of the consumer.", file=sys.stderr)  # noqa: T201
+        raise typer.Exit(EXIT_BAD_INPUT)
+    fault = fault_of(metrics_address, metrics_port, timeout)
+    print(fault or "connected and consuming")  # noqa: T201
+    raise typer.Exit(EXIT_UNHEALTHY if fault else 0)
 
 
 def serve(raw: RawSettings) -> int:
@@ -111,7 +162,12 @@ def serve(raw: RawSettings) -> int:
 
 async def _serve(settings: Settings) -> int:
     broker = open_broker(settings.broker, settings.home, max_message_bytes=settings.max_message_bytes)
-    return await Service(settings, broker).run()
+    if settings.metrics_port is None:
+        return await Service(settings, broker).run()
+    from overnight_consumer.metrics import watched  # who is not watched pays nothing
+
+    with watched(settings, broker, settings.metrics_port) as observer:
+        return await Service(settings, broker, observer).run()
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from overnight_common.messages import Cause, Failure
-from overnight_consumer.deaths import signal_name
+from overnight_consumer.deaths import memory_words, signal_name
 from overnight_consumer.failures import TaskFailedError, failed
+from overnight_consumer.kernel_kills import KernelKills
 from overnight_consumer.settings import inherited_environment
 
 if TYPE_CHECKING:
@@ -35,6 +37,8 @@ _ASK_FOR_A_SHELL = frozenset("|&;<>()$*?[]{}~#`\n")
 _TAIL_BYTES = 4096
 _MOST_STDOUT_BYTES = 64 * 1024 * 1024
 _NPY_MAGIC = b"\x93NUMPY"
+# Killed, or a shell says that what it ran was killed.
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
 class CommandRun(NamedTuple):
@@ -45,6 +49,7 @@ class CommandRun(NamedTuple):
     points: Points
     source: Path
     scratch: Path
+    memory_limit_bytes: int | None = None
 
 
 class CommandOutput(NamedTuple):
@@ -75,10 +80,10 @@ def run_command(run: CommandRun) -> CommandOutput:
     """
     with tempfile.TemporaryDirectory(dir=run.scratch, ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        status, stderr_tail = _execute(run, place)
-        stdout = place / "stdout"
-        if status != 0:
-            raise TaskFailedError(_failure_of(status, stderr_tail), _tail(stdout))
+        end = _execute(run, place)
+        stdout, stderr_tail = place / "stdout", end.stderr_tail
+        if end.status != 0:
+            raise TaskFailedError(failure_of(end, run.memory_limit_bytes), _tail(stdout))
         count = run.task.stop - run.task.start
         values = _from_files(place, count)
         if values is not None:
@@ -87,7 +92,25 @@ def run_command(run: CommandRun) -> CommandOutput:
         return CommandOutput(values, stderr_tail if values is not None else _tail(stdout) or stderr_tail)
 
 
-def _execute(run: CommandRun, place: Path) -> tuple[int, str]:
+class CommandEnd(NamedTuple):
+    """Say how a command ended.
+
+    Attributes:
+        status: negative for a signal.
+        seconds: how long it ran.
+        peak_rss_bytes: largest memory of it, or of one of those that it started and waited for.
+        out_of_memory: the kernel has killed for want of memory while it ran.
+        stderr_tail: its last words.
+    """
+
+    status: int
+    seconds: float
+    peak_rss_bytes: int
+    out_of_memory: bool
+    stderr_tail: str
+
+
+def _execute(run: CommandRun, place: Path) -> CommandEnd:
     task = run.task
     environment = {
         **inherited_environment(),
@@ -98,6 +121,7 @@ def _execute(run: CommandRun, place: Path) -> tuple[int, str]:
         "OVERNIGHT_INPUT": str(_write_input(run.points, place)),
         "OVERNIGHT_OUTPUT": str(place / "output"),
     }
+    kernel, began = KernelKills(), time.monotonic()
     given = place / "stdin"
     given.write_text(f"{task.start},{task.stop - task.start}\n")
     with given.open("rb") as stdin, (place / "stdout").open("wb") as stdout:
@@ -115,10 +139,14 @@ def _execute(run: CommandRun, place: Path) -> tuple[int, str]:
             message = f"the command cannot be started here: {error}"
             raise failed(Cause.METHOD_UNAVAILABLE, type(error).__name__, message) from error
     tee = _Tee(process)
-    status = process.wait()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - began
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # what it left running in the background
-    return status, tee.finish()
+    peak_bytes = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    out_of_memory = process.returncode in _KILLED and kernel.explain(kernel.count)
+    return CommandEnd(process.returncode, seconds, peak_bytes, out_of_memory, tee.finish())
 
 
 class _Tee(threading.Thread):
@@ -147,14 +175,19 @@ class _Tee(threading.Thread):
         return self._kept.decode("utf-8", "replace")
 
 
-def _failure_of(status: int, stderr_tail: str) -> Failure:
-    if status < 0:
-        name = signal_name(-status)
-        return Failure(
-            Cause.KILLED_BY_SIGNAL, name, f"the command was killed by {name}", stderr_tail=stderr_tail
-        )
-    message = f"the command ended with exit status {status}"
-    return Failure(Cause.EXIT_STATUS, f"exit status {status}", message, stderr_tail=stderr_tail)
+def failure_of(end: CommandEnd, memory_limit_bytes: int | None) -> Failure:
+    """Return the failure of a task whose command did not end well."""
+    figures = f"after {end.seconds:.1f} s, {memory_words(end.peak_rss_bytes, memory_limit_bytes)}"
+    if end.out_of_memory:
+        cause, type_ = Cause.OUT_OF_MEMORY, "KernelOutOfMemory"
+        words = "the command was killed by the kernel, which had run out of memory,"
+    elif end.status < 0:
+        cause, type_ = Cause.KILLED_BY_SIGNAL, signal_name(-end.status)
+        words = f"the command was killed by {type_}"
+    else:
+        cause, type_ = Cause.EXIT_STATUS, f"exit status {end.status}"
+        words = f"the command ended with {type_}"
+    return Failure(cause, type_, f"{words} {figures}", stderr_tail=end.stderr_tail)
 
 
 def _write_input(points: Points, place: Path) -> Path:

@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+from overnight_consumer.cgroups import own_cgroups, read, unified, upwards
+
 
 def available_cores(root: Path = Path("/")) -> int:
     """Return the usable cores, at least 1: the affinity mask, cut by a cgroup quota (rounded down)."""
@@ -23,34 +25,17 @@ def _affinity_cores() -> int:
 
 
 def quota_cores(root: Path) -> float | None:
-    """Return the smallest CPU quota from our cgroup up to the top, in cores, or None if there is none.
-
-    `root` is `/`, or a folder that looks like it. In a container the path that the kernel tells may not exist
-    under the mount; then the mount itself is our cgroup.
-    """
-    entries = parse_cgroups(_read(root / "proc/self/cgroup"))
+    """Return the smallest CPU quota from our cgroup up to the top, in cores, or None if there is none."""
+    entries = own_cgroups(root)
     quotas = []
     if "" in entries:
-        mount = root / "sys/fs/cgroup"
-        folders = _upwards(mount, entries[""]) + _upwards(mount / "unified", entries[""])
-        quotas += [parse_cpu_max(_read(folder / "cpu.max")) for folder in folders]
+        quotas += [parse_cpu_max(read(folder / "cpu.max")) for folder in unified(root, entries[""])]
     if "cpu" in entries:
         for name in ("cpu", "cpu,cpuacct", "cpuacct,cpu"):
-            for folder in _upwards(root / "sys/fs/cgroup" / name, entries["cpu"]):
-                quota, period = _read(folder / "cpu.cfs_quota_us"), _read(folder / "cpu.cfs_period_us")
+            for folder in upwards(root / "sys/fs/cgroup" / name, entries["cpu"]):
+                quota, period = read(folder / "cpu.cfs_quota_us"), read(folder / "cpu.cfs_period_us")
                 quotas.append(parse_cfs(quota, period))
     return min((quota for quota in quotas if quota is not None), default=None)
-
-
-def parse_cgroups(text: str) -> dict[str, str]:
-    """Return controller -> path of `/proc/self/cgroup`; the key of cgroup v2 is the empty string."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        parts = line.split(":", 2)
-        if len(parts) == 3:
-            for controller in parts[1].split(","):
-                found.setdefault(controller, parts[2])
-    return found
 
 
 def parse_cpu_max(text: str) -> float | None:
@@ -70,15 +55,3 @@ def parse_cfs(quota: str, period: str) -> float | None:
     if not (math.isfinite(quota_us) and math.isfinite(period_us)) or quota_us <= 0 or period_us <= 0:
         return None
     return quota_us / period_us
-
-
-def _upwards(mount: Path, path: str) -> list[Path]:
-    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
-    return [mount.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1)]
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

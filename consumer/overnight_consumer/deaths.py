@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import enum
 import signal
 from dataclasses import dataclass
 
 from overnight_common.messages import Cause, Failure
+
+
+class ExitReason(enum.StrEnum):
+    """Name how a child came to its end; the list is closed."""
+
+    STOPPED = "stopped"  # we asked it to end
+    TIME_LIMIT = "time_limit"
+    MEMORY_LIMIT = "memory_limit"
+    CANCELLED = "cancelled"  # killed by us, for nobody wants its task any more
+    KERNEL_OUT_OF_MEMORY = "kernel_out_of_memory"
+    KILLED = "killed"  # SIGKILL from elsewhere
+    SEGMENTATION_FAULT = "segmentation_fault"
+    SIGNAL = "signal"  # any other
+    EXIT_STATUS = "exit_status"  # it ended by itself
+    START_FAILED = "start_failed"  # it was gone before it was ready
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,40 +30,78 @@ class Death:
 
     Attributes:
         exit_status: as `Popen.returncode` has it: negative for a signal.
-        peak_rss_bytes: its largest resident memory.
+        peak_rss_bytes: its largest memory, or that of its whole session if that was seen to be more.
         stderr_tail: the last lines that it wrote.
         seconds: how long its task had run, 0 if it had none.
-        limit_seconds: the time limit for which we killed it, or None.
+        why: `TIME_LIMIT`, `MEMORY_LIMIT` or `CANCELLED` if we killed it for that, `KERNEL_OUT_OF_MEMORY` if the
+            kernel did; None if only the exit status tells.
+        time_limit_seconds: how long it was allowed to run, None for no limit.
+        memory_limit_bytes: how much memory it was allowed, None for no limit.
     """
 
     exit_status: int
     peak_rss_bytes: int
     stderr_tail: str
     seconds: float = 0.0
-    limit_seconds: float | None = None
+    why: ExitReason | None = None
+    time_limit_seconds: float | None = None
+    memory_limit_bytes: int | None = None
+
+
+def exit_reason(death: Death) -> ExitReason:
+    """Return how a child ended."""
+    if death.why is not None:
+        return death.why
+    if death.exit_status >= 0:
+        return ExitReason.EXIT_STATUS
+    known = {signal.SIGKILL: ExitReason.KILLED, signal.SIGSEGV: ExitReason.SEGMENTATION_FAULT}
+    return known.get(-death.exit_status, ExitReason.SIGNAL)  # type: ignore[call-overload,no-any-return]
 
 
 def failure_of(death: Death) -> Failure:
     """Return the failure of the task that a child was running when it died."""
-    figures = f"after {death.seconds:.1f} s, peak memory {death.peak_rss_bytes / 2**20:.0f} MiB"
-    if death.limit_seconds is not None:
-        message = f"Ran {death.seconds:.1f} s; the limit is {death.limit_seconds:g} s. Killed, {figures}."
-        return Failure(Cause.TIME_LIMIT, "TimeLimit", message, stderr_tail=death.stderr_tail)
+    figures = f"after {death.seconds:.1f} s, {memory_words(death.peak_rss_bytes, death.memory_limit_bytes)}"
+    cause, type_, words = _told(death)
+    return Failure(cause, type_, f"{words} {figures}.", stderr_tail=death.stderr_tail)
+
+
+def _told(death: Death) -> tuple[Cause, str, str]:
+    """Return the cause, its type, and the beginning of a sentence."""
+    match death.why:
+        case ExitReason.TIME_LIMIT:
+            limit = death.time_limit_seconds or 0.0
+            return Cause.TIME_LIMIT, "TimeLimit", f"Killed for the time limit of {limit:g} s"
+        case ExitReason.MEMORY_LIMIT:
+            return Cause.OUT_OF_MEMORY, "MemoryLimit", "Killed for the memory limit of a slot"
+        case ExitReason.KERNEL_OUT_OF_MEMORY:
+            words = "Killed by the kernel, which had run out of memory,"
+            return Cause.OUT_OF_MEMORY, "KernelOutOfMemory", words
+    how = _how(death)
     if death.exit_status < 0:
-        name = signal_name(-death.exit_status)
-        message = f"The child was killed by {name} {figures}."
-        return Failure(Cause.KILLED_BY_SIGNAL, name, message, stderr_tail=death.stderr_tail)
-    message = f"The child ended with exit status {death.exit_status} {figures}."
-    return Failure(
-        Cause.EXIT_STATUS, f"exit status {death.exit_status}", message, stderr_tail=death.stderr_tail
-    )
+        return Cause.KILLED_BY_SIGNAL, how, f"The child was killed by {how}"
+    return Cause.EXIT_STATUS, how, f"The child ended with {how}"
 
 
 def start_failure_of(death: Death) -> Failure:
     """Return the failure of a task that waits while no child can be started."""
-    how = signal_name(-death.exit_status) if death.exit_status < 0 else f"exit status {death.exit_status}"
+    how = _how(death)
     message = f"No child could be started here: the last one ended with {how} before it was ready."
+    if death.why in (ExitReason.MEMORY_LIMIT, ExitReason.KERNEL_OUT_OF_MEMORY):
+        words = memory_words(death.peak_rss_bytes, death.memory_limit_bytes)
+        message += f" It ran out of memory ({words}): fewer --slots or a larger --memory-limit."
     return Failure(Cause.START_FAILED, how, message, stderr_tail=death.stderr_tail)
+
+
+def _how(death: Death) -> str:
+    if death.exit_status < 0:
+        return signal_name(-death.exit_status)
+    return f"exit status {death.exit_status}"
+
+
+def memory_words(peak_bytes: int, limit_bytes: int | None) -> str:
+    """Return `peak memory 300 MiB, allowed 500 MiB`."""
+    allowed = "no limit" if limit_bytes is None else f"allowed {limit_bytes / 2**20:.0f} MiB"
+    return f"peak memory {peak_bytes / 2**20:.0f} MiB, {allowed}"
 
 
 def signal_name(number: int) -> str:

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _MOST_CHARACTERS = 16_000
+_DEEPEST_CAUSE = 8
+_MEMORY_ERRORS = frozenset({"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"})
+_MEMORY_WORDS = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "RESOURCE_EXHAUSTED",
+)
 
 
 class TaskFailedError(Exception):
@@ -48,7 +57,32 @@ def exception_failure(error: BaseException, ours: Collection[str]) -> Failure:
         text, message = f"(its text cannot be had: {type(second).__name__})", ""
     if isinstance(error, SystemExit):
         message = f"the method ended the program (SystemExit: {error.code})"
-    return Failure(Cause.EXCEPTION, type(error).__qualname__, _shortened(message), _shortened(text))
+    cause = Cause.OUT_OF_MEMORY if is_out_of_memory(error) else Cause.EXCEPTION
+    return Failure(cause, type(error).__qualname__, _shortened(message), _shortened(text))
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Tell whether an exception, or one that it was raised from, says that memory ran out, also on a device.
+
+    Libraries are known by the names of their classes (torch, CuPy, TensorFlow), so that none is imported; where
+    torch and JAX raise a RuntimeError, by its text.
+    """
+    for _ in range(_DEEPEST_CAUSE):
+        if error is None:
+            return False
+        names = {each.__name__ for each in type(error).__mro__}
+        if names & _MEMORY_ERRORS or (isinstance(error, RuntimeError) and _says_memory(error)):
+            return True
+        error = error.__cause__
+    return False
+
+
+def _says_memory(error: BaseException) -> bool:
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - `__str__` of an exception is user code
+        return False
+    return any(words in text for words in _MEMORY_WORDS)
 
 
 def _shortened(text: str) -> str:

@@ -27,6 +27,8 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
         slot: number of the slot, from 1.
         threads: threads per slot, for libraries that read no environment.
         max_message_bytes: the largest reply that may be sent.
+        timed: the parent counts the run time of every task, not only of those with a limit of their own.
+        memory_limit_bytes: what the child may use, to be named when memory runs out; None for no limit.
         scratch: folder for files of commands; the parent removes it when the child is gone.
     """
 
@@ -40,6 +42,8 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
     threads: int
     max_message_bytes: int
     scratch: str
+    timed: bool = False
+    memory_limit_bytes: int | None = None
 
 
 class Work(msgspec.Struct, frozen=True, tag="work", array_like=True):
@@ -54,7 +58,7 @@ class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started", array_like=True):
-    """Say that loading is over and the method runs; sent for tasks with a time limit only."""
+    """Say that loading is over and the method runs; sent when a time limit is to be counted only."""
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", array_like=True):

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from overnight_consumer.intake import Intake
 
 
+DONE = "done"
+
+
 class Stage(enum.Enum):
     """Say where a task is."""
 
@@ -36,6 +39,9 @@ class Held:
         dispatched_at: monotonic seconds; 0 if not yet.
         running_said_at: monotonic seconds of the last `running` reply.
         reply: the reply that is to be confirmed.
+        outcome: what it tells: `done` or a cause; empty before.
+        run_seconds: how long the method ran, 0 if it did not.
+        sent_at: monotonic seconds of its latest publication.
     """
 
     task: Task
@@ -49,3 +55,6 @@ class Held:
     running_said_at: float = 0.0
     long: bool = False
     reply: Message | None = None
+    outcome: str = ""
+    run_seconds: float = 0.0
+    sent_at: float = 0.0

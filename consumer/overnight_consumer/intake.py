@@ -1,4 +1,9 @@
-"""Take tasks from one queue: hold the subscription, its prefetch, and the pause after an accusation."""
+"""Take tasks from one queue: hold the subscription, its prefetch, and what makes it careful.
+
+After an accusation nothing is taken for a while. A task that was lost with its consumers several times may
+be what killed them; the broker charges that to all that they held. So that its neighbours come to no harm,
+such a task is held alone, and a consumer that has just started, perhaps after such a death, begins with one.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import math
 from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
+from overnight_consumer.observer import IntakeSight
 from overnight_consumer.prefetch import differs_markedly
 
 if TYPE_CHECKING:
@@ -15,6 +21,8 @@ if TYPE_CHECKING:
 
 _PAUSE_FIRST = 1.0
 _PAUSE_LONGEST = 60.0
+# What has not killed us by then does not keep the other slots idle any longer.
+_ALONE_SECONDS = 60.0
 
 
 class Intake:
@@ -36,15 +44,16 @@ class Intake:
         self._on_lost = on_lost
         self._subscription: Subscription | None = None
         self._prefetch = 0
+        self._alone_until: float | None = math.inf
         self._accusations = 0
         self._paused_until: float | None = None
 
     async def open(self, broker: Broker, prefetch: int) -> None:
-        """Subscribe."""
+        """Subscribe, for one delivery at first."""
         self._prefetch = prefetch
         self._subscription = await broker.subscribe(
             self.queue,
-            prefetch,
+            self._allowed,
             lambda delivery: self._on_delivery(self, delivery),
             lambda: self._on_lost(self),
         )
@@ -59,6 +68,11 @@ class Intake:
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
             await subscription.cancel()
+
+    @property
+    def sight(self) -> IntakeSight:
+        """Return how things are, for who looks on."""
+        return IntakeSight(self.queue, self.ready, self.paused, 0 if self.paused else self._allowed)
 
     @property
     def paused(self) -> bool:
@@ -87,10 +101,27 @@ class Intake:
             self._accusations = 0
 
     def resume_if_due(self, now: float, prefetch: int) -> None:
-        """Take tasks again when the pause is over, carefully."""
+        """Take tasks again when the pause is over, and several when a suspect has run for long."""
+        if self._alone_until is not None and now >= self._alone_until:
+            self._end_solitude()
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None
             self._set(prefetch)
+
+    def heed(self, now: float, *, suspect: bool) -> None:
+        """Hold a task alone that may kill us, and as many as wanted again when another comes."""
+        if suspect:
+            alone, self._alone_until = self._alone_until, now + _ALONE_SECONDS
+            if alone is None:
+                self._set(self._prefetch)
+        else:
+            self._end_solitude()
+
+    def _end_solitude(self) -> None:
+        if self._alone_until is not None:
+            self._alone_until = None
+            if not self.paused:
+                self._set(self._prefetch)
 
     def want(self, prefetch: int, *, exactly: bool = False, least: int = 0) -> None:
         """Change the prefetch if that is worth it, or if it is below `least`."""
@@ -99,7 +130,11 @@ class Intake:
         if exactly or self._prefetch < least or differs_markedly(self._prefetch, prefetch):
             self._set(prefetch)
 
+    @property
+    def _allowed(self) -> int:
+        return self._prefetch if self._alone_until is None else min(self._prefetch, 1)
+
     def _set(self, prefetch: int) -> None:
         self._prefetch = prefetch
         if self._subscription is not None:
-            self._subscription.set_prefetch(prefetch)
+            self._subscription.set_prefetch(self._allowed)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 
-from overnight_consumer.sessions import kill_session
+from overnight_consumer.sessions import kill_descendants, kill_session
 
 
 class Keeper:
@@ -63,9 +63,11 @@ def main() -> None:
     for line in sys.stdin:
         change = sessions.add if line[0] == "+" else sessions.discard
         change(int(line[1:]))
+    scratch = sys.argv[1]
     for session in sessions:
-        kill_session(session)
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
+        kill_session(session, scratch)
+    kill_descendants(scratch)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 if __name__ == "__main__":

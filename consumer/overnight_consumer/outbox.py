@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ class Outbox:
         if self._broker.state is BrokerState.DISCONNECTED:
             self._kept.append(held)
         else:
+            held.sent_at = time.monotonic()
             self._broker.publish(held.task.reply_to, held.reply, partial(self._settled, held))
 
     def _settled(self, held: Held, error: PublishError | None) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 TAIL_BYTES = 4096
 _LONGEST_LINE_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
+_MOST_CHUNKS = 64
 
 
 class Output:
@@ -85,10 +86,17 @@ class Output:
         if rest:
             self._pass_on([rest])
 
+    def tail(self) -> str:
+        """Read what lies there and return the end of standard error since `forget`."""
+        for _ in range(_MOST_CHUNKS):
+            if self._errors not in self._partial or not self._read(self._errors):
+                break
+        return self._tail.decode("utf-8", "replace")
+
     def close(self) -> str:
         """Read what is left without waiting, close the pipes, and return the tail of standard error."""
         for descriptor in list(self._partial):
-            for _ in range(64):  # somebody who still writes must not hold us here
+            for _ in range(_MOST_CHUNKS):  # somebody who still writes must not hold us here
                 if not self._read(descriptor):
                     break
             self._end(descriptor)

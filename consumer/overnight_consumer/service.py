@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 from overnight_common.brokers.base import DEAD_QUEUE, task_queue
 from overnight_consumer.child_process import ChildProcess
 from overnight_consumer.frames import Setup
+from overnight_consumer.guard import Guard
 from overnight_consumer.intake import Intake
 from overnight_consumer.keeper import Keeper
+from overnight_consumer.kernel_kills import KernelKills
+from overnight_consumer.observer import NOBODY, Sight
 from overnight_consumer.settings import inherited_environment
 from overnight_consumer.slots import Slot
 from overnight_consumer.tasks import Tasks
@@ -25,6 +28,7 @@ from overnight_consumer.threads import thread_environment, threads_per_slot
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_consumer.child_process import ChildListener
+    from overnight_consumer.observer import Observer
     from overnight_consumer.settings import Settings
 
 log = logging.getLogger("overnight.consumer")
@@ -34,9 +38,10 @@ _TICK_SECONDS = 0.25
 class Service:
     """Be one consumer from start to end."""
 
-    def __init__(self, settings: Settings, broker: Broker) -> None:
+    def __init__(self, settings: Settings, broker: Broker, observer: Observer = NOBODY) -> None:
         self._settings = settings
         self._broker = broker
+        self._observer = observer
         self._threads = threads_per_slot(settings.cores, settings.slots)
         self._environment = {
             **inherited_environment(),
@@ -63,35 +68,47 @@ class Service:
             await self._broker.close()
 
     async def _serve(self, queues: list[str]) -> int:
-        tasks = Tasks(self._settings, self._broker)
+        tasks = Tasks(self._settings, self._broker, self._observer)
         intakes = [Intake(queue, tasks.on_delivery, tasks.on_lost) for queue in queues]
         with tempfile.TemporaryDirectory(prefix="overnight-", ignore_cleanup_errors=True) as scratch:
             keeper = Keeper(scratch)
-            slots = [
-                Slot(number, self._child_starter(scratch), tasks, keeper.add, keeper.remove)
-                for number in range(1, self._settings.slots + 1)
-            ]
+            kernel = KernelKills()
+            slots = self._slots(scratch, keeper, tasks, kernel)
+            guard = Guard(slots, self._settings.limits.memory_limit_bytes, kernel)
             self._catch_signals()
             try:
                 tasks.serve(slots, intakes)
                 self._broker.on_state(tasks.on_state)
+                guard.start()
                 for slot in slots:
                     slot.start()
                 for intake in intakes:
                     await intake.open(self._broker, self._settings.slots)
                 log.info("%s takes tasks from %s", self._settings.name, ", ".join(queues))
-                await self._loop(tasks)
+                log.info("%d slots with %d threads each, %s", len(slots), self._threads, self._memory_words())
+                await self._loop(tasks, intakes)
                 await self._drain(tasks, intakes)
             finally:
                 self._release_signals()
+                guard.stop()
                 tasks.outbox.close()
                 await tasks.watch.close()
                 await asyncio.gather(*(slot.stop() for slot in slots))
+                tasks.hand_back_running()
                 keeper.close()
         return 128 + self._signals[1] if len(self._signals) > 1 else 0
 
-    def _child_starter(self, scratch: str) -> _ChildStarter:
-        return _ChildStarter(self._settings, self._environment, self._threads, scratch)
+    def _slots(self, scratch: str, keeper: Keeper, tasks: Tasks, kernel: KernelKills) -> list[Slot]:
+        starter = _ChildStarter(self._settings, self._environment, self._threads, scratch)
+        watchers = (tasks, keeper.add, keeper.remove, self._observer)
+        return [
+            Slot(number, starter, *watchers, self._settings.limits, kernel)
+            for number in range(1, self._settings.slots + 1)
+        ]
+
+    def _memory_words(self) -> str:
+        limit = self._settings.limits.memory_limit_bytes
+        return "no memory limit" if limit is None else f"at most {limit / 2**20:,.0f} MiB of memory each"
 
     # Signals
 
@@ -114,7 +131,7 @@ class Service:
 
     # The loop
 
-    async def _loop(self, tasks: Tasks) -> None:
+    async def _loop(self, tasks: Tasks, intakes: list[Intake]) -> None:
         """Let time pass until it is time to stop."""
         idle = self._settings.idle_exit_seconds
         while not self._signals and not self._orphaned():
@@ -123,6 +140,7 @@ class Service:
                 log.info("no task for %g s: ends", idle)
                 return
             tasks.tick(now)
+            self._show(tasks, intakes)
             await self._sleep()
 
     def _orphaned(self) -> bool:
@@ -141,9 +159,14 @@ class Service:
             await intake.close()
         while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
             tasks.tick(time.monotonic())
+            self._show(tasks, intakes)
             await self._sleep()
         if len(tasks):
             log.warning("%d tasks are not finished and go back to their queues", len(tasks))
+
+    def _show(self, tasks: Tasks, intakes: list[Intake]) -> None:
+        sights = tuple(intake.sight for intake in intakes)
+        self._observer.seen(Sight(sights, len(tasks), draining=bool(self._signals)))
 
     async def _sleep(self) -> None:
         self._wake.clear()
@@ -175,6 +198,8 @@ class _ChildStarter:
             threads=self._threads,
             max_message_bytes=settings.max_message_bytes,
             scratch=tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch),
+            timed=settings.limits.time_limit_seconds is not None,
+            memory_limit_bytes=settings.limits.memory_limit_bytes,
         )
         environment = {**self._environment, "CONSUMER_WORKER": str(number)}
         return ChildProcess(setup, environment, listener, _write)

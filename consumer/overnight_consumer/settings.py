@@ -6,19 +6,24 @@ import logging
 import os
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from overnight_common.addresses import LOOPBACK
+from overnight_common.brokers.opening import given_address
 from overnight_common.errors import BadInputError
 from overnight_common.loading import find_method, known_methods
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_common.modules import find_module
 from overnight_consumer.cores import available_cores
+from overnight_consumer.limits import Limits
+from overnight_consumer.memory_limits import AUTO, NONE, parse_size, slot_limit_bytes
+from overnight_consumer.recycling import Recycling
 
 DEVICES = ("auto", "cpu")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # What a child and the user's code in it have no business knowing.
-_SECRETS = ("OVERNIGHT_BROKER",)
+_SECRETS = ("OVERNIGHT_BROKER", "OVERNIGHT_BROKER_FILE")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +49,9 @@ class Settings:
         log_level: for the log on standard error.
         broker_timeout_seconds: how long to try to reach the broker at the start.
         parent: id of the process without which this consumer has no use; None if it stands alone.
+        metrics_port: where figures and health are served, 0 for any free port, None for nowhere.
+        metrics_address: on which address of this machine.
+        limits: what each slot may use.
     """
 
     broker: str | None
@@ -64,13 +72,21 @@ class Settings:
     log_level: str = "info"
     broker_timeout_seconds: float = 30.0
     parent: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawSettings:
-    """Carry what the command line gave, before anything is checked; the fields are those of `Settings`."""
+    """Carry what the command line gave, before anything is checked; the fields are those of `Settings`.
+
+    Attributes:
+        broker_file: file that holds the URL, in the place of `broker`.
+    """
 
     broker: str | None = None
+    broker_file: Path | None = None
     home: Path = Path(".overnight")
     queues: tuple[str, ...] = ("default",)
     methods: tuple[str, ...] = ()
@@ -87,6 +103,12 @@ class RawSettings:
     log_level: str = "info"
     broker_timeout: float = 30.0
     parent: int | None = None
+    metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
+    time_limit: float | None = None
+    memory_limit: str = AUTO
+    recycle_tasks: int | None = None
+    recycle_growth: str = NONE
 
 
 def validated(raw: RawSettings) -> Settings:
@@ -96,18 +118,24 @@ def validated(raw: RawSettings) -> Settings:
         BadInputError: with all faults at once.
     """
     faults = _faults(raw)
+    broker = None
+    try:
+        broker = given_address(raw.broker or "", raw.broker_file)
+    except BadInputError as error:
+        faults += error.faults
     if faults:
         raise BadInputError(*faults)
     cores = available_cores()
+    slots = cores if raw.slots == "auto" else int(raw.slots)
     return Settings(
-        broker=raw.broker or None,
+        broker=broker,
         home=raw.home.absolute(),
         queues=tuple(dict.fromkeys(raw.queues)),
         methods=tuple(dict.fromkeys(raw.methods)),
         commands=tuple(dict.fromkeys(raw.commands)),
         per_point=raw.per_point,
         source=raw.source.absolute(),
-        slots=cores if raw.slots == "auto" else int(raw.slots),
+        slots=slots,
         cores=cores,
         idle_exit_seconds=raw.idle_exit,
         grace_seconds=raw.grace,
@@ -118,6 +146,13 @@ def validated(raw: RawSettings) -> Settings:
         log_level=raw.log_level.lower(),
         broker_timeout_seconds=raw.broker_timeout,
         parent=raw.parent,
+        metrics_port=raw.metrics_port,
+        metrics_address=raw.metrics_address,
+        limits=Limits(
+            time_limit_seconds=raw.time_limit,
+            memory_limit_bytes=slot_limit_bytes(raw.memory_limit, slots),
+            recycling=Recycling(raw.recycle_tasks, parse_size(raw.recycle_growth)),
+        ),
     )
 
 
@@ -140,6 +175,12 @@ def _faults(raw: RawSettings) -> list[str]:
         faults.append(f"--device {raw.device!r} is not known here; choose one of {', '.join(DEVICES)}.")
     if raw.log_level.lower() not in LOG_LEVELS:
         faults.append(f"--log-level {raw.log_level!r} is not known; choose one of {', '.join(LOG_LEVELS)}.")
+    if raw.memory_limit not in (AUTO, NONE) and parse_size(raw.memory_limit) is None:
+        faults.append(
+            f"--memory-limit {raw.memory_limit!r} is neither `auto`, `none` nor a size such as 1.5G."
+        )
+    if raw.recycle_growth != NONE and parse_size(raw.recycle_growth) is None:
+        faults.append(f"--recycle-growth {raw.recycle_growth!r} is neither `none` nor a size such as 500M.")
     for flag, number, least in _numbers(raw):
         if not number >= least:
             faults.append(f"{flag} {number} is below {least}.")
@@ -163,9 +204,12 @@ def _numbers(raw: RawSettings) -> list[tuple[str, float, float]]:
     return [
         ("--idle-exit", 0.0 if raw.idle_exit is None else raw.idle_exit, 0.0),
         ("--grace", raw.grace, 0.0),
+        ("--time-limit", 1.0 if raw.time_limit is None else raw.time_limit, 0.001),
+        ("--recycle-tasks", 1 if raw.recycle_tasks is None else raw.recycle_tasks, 1),
         ("--max-deliveries", raw.max_deliveries, 1),
         ("--max-message-bytes", raw.max_message_bytes, 1024),
         ("--broker-timeout", raw.broker_timeout, 0.0),
+        ("--metrics-port", raw.metrics_port or 0, 0),
     ]
 
 

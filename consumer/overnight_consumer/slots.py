@@ -5,12 +5,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import logging
+import signal
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from overnight_consumer.backoff import backoff_seconds
+from overnight_consumer.deaths import ExitReason, exit_reason, start_failure_of
 from overnight_consumer.frames import Work
 from overnight_consumer.held import Held, Stage
+from overnight_consumer.kernel_kills import KernelKills
+from overnight_consumer.limits import Limits
+from overnight_consumer.memory_use import used_bytes
+from overnight_consumer.observer import NOBODY
+from overnight_consumer.recycling import Age, RecycleReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,11 +27,14 @@ if TYPE_CHECKING:
     from overnight_consumer.child_process import ChildListener, ChildProcess
     from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
+    from overnight_consumer.observer import Observer
 
 _START_BACKOFF_FIRST = 0.1
 _START_BACKOFF_LONGEST = 10.0
 _SETTLED_IN_SECONDS = 1.0
 _STOP_PATIENCE_SECONDS = 1.0
+_SUCCESSOR_AGAIN_SECONDS = 10.0
+log = logging.getLogger("overnight.consumer")
 
 
 class SlotState(enum.Enum):
@@ -31,9 +43,26 @@ class SlotState(enum.Enum):
     STARTING = "starting"
     FREE = "free"
     BUSY = "busy"
-    ENDING = "ending"  # its child answered while we killed it for the time limit
+    ENDING = "ending"  # its child answered while we killed it for a limit
     BACKOFF = "backoff"  # its child died while starting
     STOPPED = "stopped"
+
+
+class StartReason(enum.StrEnum):
+    """Name why a child is started; the list is closed."""
+
+    FIRST = "first"
+    DEATH = "death"  # the one before died, of itself or by us
+    RENEWAL = "renewal"  # fresh code is wanted
+    BACKOFF = "backoff"  # the one before died while starting
+    RECYCLED_TASKS = "recycled_tasks"  # the one before has done its number of tasks
+    RECYCLED_GROWTH = "recycled_growth"  # the one before has grown too much
+
+
+_RECYCLED = {
+    RecycleReason.TASKS: StartReason.RECYCLED_TASKS,
+    RecycleReason.GROWTH: StartReason.RECYCLED_GROWTH,
+}
 
 
 class SlotListener(Protocol):
@@ -52,14 +81,25 @@ class SlotListener(Protocol):
         """The child died while starting; another is started after a back-off."""
 
 
+@dataclass(slots=True, eq=False)
+class _Successor:
+    """Be a child that warms up while the one before it still serves."""
+
+    child: ChildProcess
+    ready: bool = False
+
+
 class Slot:
-    """Keep one warm child, and start another whenever it is gone.
+    """Keep one warm child, and start another whenever it is gone or has served long enough.
 
     Args:
         number: from 1.
         start_child: starts a child that reports to the given listener.
         listener: who hears of what happens.
         keep, forget: called with the session of each child that starts and ends.
+        observer: looks on.
+        limits: for each child here.
+        kernel: tells whether a child was killed for want of memory.
     """
 
     def __init__(
@@ -69,6 +109,9 @@ class Slot:
         listener: SlotListener,
         keep: Callable[[int], None],
         forget: Callable[[int], None],
+        observer: Observer = NOBODY,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        kernel: KernelKills | None = None,
     ) -> None:
         self.number = number
         self.state = SlotState.STOPPED
@@ -78,19 +121,46 @@ class Slot:
         self._listener = listener
         self._keep = keep
         self._forget = forget
+        self._observer = observer
         self._child: ChildProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._limit_passed = False
+        self._limits = limits
+        self._kernel = kernel or KernelKills()
+        self._kills_before = 0
+        self._peak_bytes = 0
+        self._why: ExitReason | None = None  # for what we have killed the child
+        self._age = Age(limits.recycling)
+        self._successor: _Successor | None = None
+        self._successor_not_before = 0.0
         self._ready_at = 0.0
         self._stops: set[asyncio.Task[None]] = set()
 
-    def start(self) -> None:
+    def start(self, why: StartReason = StartReason.FIRST) -> None:
         """Start a child."""
-        self.state = SlotState.STARTING
+        self._install(self._new_child(why))
+        self._become(SlotState.STARTING)
+
+    def _new_child(self, why: StartReason) -> ChildProcess:
         voice = _Voice(self)
-        child = self._start_child(self.number, voice)
-        voice.child = self._child = child
+        child = voice.child = self._start_child(self.number, voice)
         self._keep(child.pid)
+        self._observer.child_started(self.number, child.pid, why)
+        return child
+
+    def _install(self, child: ChildProcess) -> None:
+        self._child = child
+        self._why = None
+        self._age = Age(self._limits.recycling)
+        self._begin_count()
+
+    def _begin_count(self) -> None:
+        """Count memory and the kernel's kills from here on."""
+        self._peak_bytes = 0
+        self._kills_before = self._kernel.count
+
+    def _become(self, state: SlotState) -> None:
+        self.state = state
+        self._observer.slot_is(self.number, state)
 
     @property
     def child_pid(self) -> int | None:
@@ -106,24 +176,45 @@ class Slot:
         held.stage = Stage.RUNNING
         held.slot = self.number
         held.dispatched_at = time.monotonic()
+        self._begin_count()
         self._child.send(Work(held.delivery_count, held.body))
+        self._observer.started(held)
 
     def abandon(self) -> None:
         """Kill the child with the task that it runs; nobody wants it any more."""
         self.held = None
-        self.kill()
+        self._kill(ExitReason.CANCELLED)
 
-    def kill(self) -> None:
-        """Kill the child and what it started."""
-        if self._child is not None:
+    def _kill(self, why: ExitReason) -> None:
+        """Kill the child and what it started; the first reason counts."""
+        if self._child is not None and self._why is None:
+            self._why = why
             self._child.kill()
+
+    @property
+    def is_watched(self) -> bool:
+        """Tell whether the child's memory matters: it starts, or runs a task."""
+        return self.state in (SlotState.STARTING, SlotState.BUSY)
+
+    def note_memory(self, used: int) -> None:
+        """Take note of the bytes that the child uses now with all that it started; too many kill it."""
+        self._peak_bytes = max(self._peak_bytes, used)
+        limit = self._limits.memory_limit_bytes
+        if limit is not None and used > limit and self.is_watched:
+            self._kill(ExitReason.MEMORY_LIMIT)
 
     def renew(self) -> None:
         """Replace the child, so that the next task finds fresh code."""
+        self._dismiss()
+        self.start(StartReason.RENEWAL)
+
+    def _dismiss(self) -> None:
+        """Let go of the child and of its successor; both are idle."""
         child, self._child = self._child, None
-        if child is not None:
-            self._stop_later(child)
-        self.start()
+        successor, self._successor = self._successor, None
+        for each in (child, None if successor is None else successor.child):
+            if each is not None:
+                self._stop_later(each)
 
     def _stop_later(self, child: ChildProcess) -> None:
         task = asyncio.get_running_loop().create_task(child.stop(_STOP_PATIENCE_SECONDS))
@@ -132,34 +223,37 @@ class Slot:
 
     async def stop(self) -> None:
         """End the child, at once if it runs something."""
-        was, self.state = self.state, SlotState.STOPPED
+        was = self.state
+        self._become(SlotState.STOPPED)
         self._cancel_timer()
-        child, self._child = self._child, None
-        if child is not None:
-            if was is SlotState.BUSY:
-                child.kill()
-            self._stop_later(child)
+        if was is SlotState.BUSY and self._child is not None:
+            self._child.kill()
+        self._dismiss()
         if self._stops:
             await asyncio.wait(self._stops)
 
     # What the child says, by way of its voice.
 
-    def child_ready(self) -> None:
-        """Take note that the child is warm."""
-        if self.state is SlotState.STARTING:
-            self._ready_at = time.monotonic()
-            self.state = SlotState.FREE
-            self._listener.on_free(self)
+    def child_ready(self, child: ChildProcess) -> None:
+        """Take note that a child is warm."""
+        if self._successor is not None and child is self._successor.child:
+            self._successor.ready = True
+            if self.state is SlotState.FREE:
+                self._succeed()
+        elif child is self._child and self.state is SlotState.STARTING:
+            self._free()
+
+    def _free(self) -> None:
+        self._ready_at = time.monotonic()
+        self._become(SlotState.FREE)
+        self._listener.on_free(self)
 
     def child_started(self) -> None:
         """Begin to count the time limit: loading is over."""
-        limit = self.held.task.time_limit_seconds if self.held else None
+        limit = self._limits.time_limit_of(self.held.task.time_limit_seconds) if self.held else None
         if limit is not None:
-            self._timer = asyncio.get_running_loop().call_later(limit, self._pass_limit)
-
-    def _pass_limit(self) -> None:
-        self._limit_passed = True
-        self.kill()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(limit, self._kill, ExitReason.TIME_LIMIT)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -167,48 +261,110 @@ class Slot:
             self._timer = None
 
     def child_answered(self, answer: Answer) -> None:
-        """Pass the answer on; one that comes after the limit has passed counts too."""
+        """Pass the answer on; one that comes after a limit has passed counts too."""
         held, self.held = self.held, None
         self._cancel_timer()
-        if held is None or self.state is not SlotState.BUSY:
+        child = self._child
+        if held is None or child is None or self.state is not SlotState.BUSY:
             return
         self.start_failures = 0
-        self.state = SlotState.ENDING if self._limit_passed else SlotState.FREE
+        held.outcome = answer.cause or answer.kind
+        held.run_seconds = answer.seconds
+        old_for = self._age.after_task(time.monotonic(), lambda: used_bytes([child.pid]))
+        if self._why is None and self._successor is not None and self._successor.ready:
+            self._succeed()
+        self._become(SlotState.FREE if self._why is None else SlotState.ENDING)
         self._listener.on_answer(self, held, answer)
+        if old_for is not None and self._child is child:
+            self._raise_successor(_RECYCLED[old_for])
+
+    # Recycling: the old child serves until the new one is warm, so no slot is idle meanwhile.
+
+    def _raise_successor(self, why: StartReason) -> None:
+        serves = self.state in (SlotState.FREE, SlotState.BUSY)
+        if serves and self._successor is None and time.monotonic() >= self._successor_not_before:
+            self._successor = _Successor(self._new_child(why))
+
+    def _succeed(self) -> None:
+        """Let the successor take the place of the child, which is idle."""
+        old, successor = self._child, self._successor
+        assert old is not None
+        assert successor is not None
+        self._successor = None
+        self._stop_later(old)
+        self._install(successor.child)
+        self._ready_at = time.monotonic()
+        log.info("slot %d has a fresh child", self.number)
+
+    def _lose_successor(self, death: Death) -> None:
+        """Go on with the old child, and try again later."""
+        self._successor = None
+        self._successor_not_before = time.monotonic() + _SUCCESSOR_AGAIN_SECONDS
+        log.warning("slot %d keeps its child: %s", self.number, start_failure_of(death).message)
 
     def child_died(self, child: ChildProcess, death: Death) -> None:
         """Report the death and start another child."""
         self._forget(child.pid)
+        if self._successor is not None and child is self._successor.child:
+            self._observer.child_ended(self.number, child.pid, ExitReason.START_FAILED)
+            self._lose_successor(death)
+            return
         if child is not self._child:
+            self._observer.child_ended(self.number, child.pid, ExitReason.STOPPED)
             return
         self._child = None
         self._cancel_timer()
         held, self.held = self.held, None
-        passed, self._limit_passed = self._limit_passed, False
-        now = time.monotonic()
-        if self.state is SlotState.STARTING or (
-            self.state is SlotState.FREE and now - self._ready_at < _SETTLED_IN_SECONDS and not passed
+        death = self._told_in_full(death, held)
+        self._why = None
+        starting = self.state is SlotState.STARTING
+        how = ExitReason.START_FAILED if starting else exit_reason(death)
+        self._observer.child_ended(self.number, child.pid, how)
+        if starting or (
+            self.state is SlotState.FREE and time.monotonic() - self._ready_at < _SETTLED_IN_SECONDS
         ):
             self._back_off(death)
             return
-        self.start()
+        self._replace_dead()
         if held is not None:
-            limit = held.task.time_limit_seconds if passed else None
-            seconds = now - held.dispatched_at
-            self._listener.on_task_death(
-                self, held, dataclasses.replace(death, seconds=seconds, limit_seconds=limit)
-            )
+            held.run_seconds = death.seconds
+            self._listener.on_task_death(self, held, death)
+
+    def _told_in_full(self, death: Death, held: Held | None) -> Death:
+        """Add to a death what only the slot knows."""
+        why = self._why
+        if why is None and death.exit_status == -signal.SIGKILL and self._kernel.explain(self._kills_before):
+            why = ExitReason.KERNEL_OUT_OF_MEMORY
+        return dataclasses.replace(
+            death,
+            why=why,
+            peak_rss_bytes=max(death.peak_rss_bytes, self._peak_bytes),
+            seconds=time.monotonic() - held.dispatched_at if held else 0.0,
+            time_limit_seconds=self._limits.time_limit_of(held.task.time_limit_seconds) if held else None,
+            memory_limit_bytes=self._limits.memory_limit_bytes,
+        )
+
+    def _replace_dead(self) -> None:
+        successor, self._successor = self._successor, None
+        if successor is None:
+            self.start(StartReason.DEATH)
+            return
+        self._install(successor.child)
+        if successor.ready:
+            self._free()
+        else:
+            self._become(SlotState.STARTING)
 
     def _back_off(self, death: Death) -> None:
         self.start_failures += 1
-        self.state = SlotState.BACKOFF
+        self._become(SlotState.BACKOFF)
         delay = backoff_seconds(self.start_failures, _START_BACKOFF_FIRST, _START_BACKOFF_LONGEST)
         asyncio.get_running_loop().call_later(delay, self._start_again)
         self._listener.on_start_failure(self, death)
 
     def _start_again(self) -> None:
         if self.state is SlotState.BACKOFF:
-            self.start()
+            self.start(StartReason.BACKOFF)
 
 
 class _Voice:
@@ -222,8 +378,8 @@ class _Voice:
         return self.child is not None and self.child is self._slot._child
 
     def on_ready(self) -> None:
-        if self._current():
-            self._slot.child_ready()
+        if self.child is not None:
+            self._slot.child_ready(self.child)
 
     def on_started(self) -> None:
         if self._current():

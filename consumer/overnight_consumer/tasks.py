@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections import deque
 from functools import partial
@@ -15,10 +14,12 @@ from overnight_common.errors import DecodeError, NewerVersionError
 from overnight_common.messages import Cause, Failure, decode_address, decode_task
 from overnight_consumer import answers
 from overnight_consumer.deaths import failure_of, start_failure_of
-from overnight_consumer.held import Held, Stage
+from overnight_consumer.held import DONE, Held, Stage
 from overnight_consumer.journal import Journal, name_of
+from overnight_consumer.observer import NOBODY
 from overnight_consumer.outbox import Outbox
-from overnight_consumer.prefetch import LONG_SECONDS, is_short, moving_mean, wanted_prefetch
+from overnight_consumer.pace import Pace
+from overnight_consumer.prefetch import LONG_SECONDS
 from overnight_consumer.reply_queues import Verdict
 from overnight_consumer.slots import SlotState
 from overnight_consumer.watching import ReplyWatch
@@ -29,20 +30,24 @@ if TYPE_CHECKING:
     from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
     from overnight_consumer.intake import Intake
+    from overnight_consumer.observer import Observer
     from overnight_consumer.settings import Settings
     from overnight_consumer.slots import Slot
 
 log = logging.getLogger("overnight.consumer")
 _MOST_PARKED_AHEAD = 256
+# A task with so few deliveries left is held alone: it may be what killed the consumers that had it.
+_LAST_CHANCES = 2
 _ACCUSING = frozenset(cause.value for cause in Cause if cause.accuses_consumer)
 
 
 class Tasks:
     """Hold the tasks of one consumer; each leaves by an ack, a hand-back, or as its delivery is void."""
 
-    def __init__(self, settings: Settings, broker: Broker) -> None:
+    def __init__(self, settings: Settings, broker: Broker, observer: Observer = NOBODY) -> None:
         self._settings = settings
         self._broker = broker
+        self._observer = observer
         self._held: dict[tuple[str, int, int, int], Held] = {}
         self._waiting: deque[Held] = deque()
         self._parked: dict[str, list[Held]] = {}
@@ -51,10 +56,9 @@ class Tasks:
         self._intakes: list[Intake] = []
         self._start_death: Death | None = None
         self._stopping = False
-        self._mean_seconds: float | None = None
+        self._suspicious = max(1, settings.max_deliveries - _LAST_CHANCES)
+        self._pace = Pace()
         self._answers = 0
-        self._long_seen_at = -math.inf
-        self._short = False
         self._journal = Journal()
         self.active_at = time.monotonic()
         self.outbox = Outbox(broker, self._confirmed, self._unroutable, self._too_large)
@@ -97,6 +101,7 @@ class Tasks:
         elif count >= self._settings.max_deliveries:
             self._reply(held, answers.lost_consumer(count, self._settings.max_deliveries))
         else:
+            intake.heed(self.active_at, suspect=count >= self._suspicious)
             self._waiting.append(held)
             self._dispatch()
 
@@ -126,8 +131,15 @@ class Tasks:
 
     def hand_back_waiting(self, intake: Intake | None = None) -> None:
         """Give back what has not started, of one queue or of all."""
+        self._hand_back(Stage.WAITING, intake)
+
+    def hand_back_running(self) -> None:
+        """Give back what ran in slots that have been stopped; to lose it would cost more (RabbitMQ 4.3)."""
+        self._hand_back(Stage.RUNNING)
+
+    def _hand_back(self, stage: Stage, intake: Intake | None = None) -> None:
         for held in list(self._held.values()):
-            if held.stage is Stage.WAITING and (intake is None or held.intake is intake):
+            if held.stage is stage and (intake is None or held.intake is intake):
                 if held.delivery is not None:
                     self._broker.hand_back(held.delivery)
                 self._forget(held)
@@ -217,21 +229,17 @@ class Tasks:
         self._dispatch()
 
     def _ended(self, seconds: float) -> None:
-        self._mean_seconds = moving_mean(self._mean_seconds, seconds)
         self._answers += 1
-        self._journal.pace(self._mean_seconds)
+        self._journal.pace(self._pace.lasted(seconds))
         if self._answers % 16 == 0:
             self._set_prefetch()
 
     def _accused(self, held: Held, words: str) -> None:
         delay = held.intake.accused(time.monotonic())
         if delay:
-            log.error(
-                "this consumer is at fault (%s): nothing is taken from %s for %g s",
-                words,
-                held.intake.queue,
-                delay,
-            )
+            queue = held.intake.queue
+            log.error("this consumer is at fault (%s): %s is left alone for %g s", words, queue, delay)
+            self._observer.accused(queue)
         self.hand_back_waiting(held.intake)
 
     # To the broker
@@ -240,6 +248,7 @@ class Tasks:
         self, held: Held, failure: Failure | None = None, *, seconds: float = 0.0, peak_rss_bytes: int = 0
     ) -> None:
         held.stage = Stage.ANSWERED
+        held.outcome = failure.cause.value if failure else DONE
         body = answers.reply_to(
             held.task,
             consumer=self._settings.name,
@@ -256,6 +265,7 @@ class Tasks:
     def _confirmed(self, held: Held) -> None:
         if held.stage is Stage.ANSWERED:
             self._drop(held)
+            self._observer.confirmed(held, time.monotonic() - held.sent_at)
 
     def _too_large(self, held: Held, words: str) -> None:
         self._reply(held, answers.result_too_large(words))
@@ -290,9 +300,8 @@ class Tasks:
             parked = self._parked.pop(name, [])
             ended = [held for held in parked if held.stage is Stage.ANSWERED]
             if ended:
-                self._parked[name] = (
-                    ended  # the next tick sends them, lest a broken queue be asked without end
-                )
+                # The next tick sends them, lest a broken queue be asked without end.
+                self._parked[name] = ended
             self._waiting.extendleft(reversed([held for held in parked if held.stage is Stage.WAITING]))
             self._dispatch()
         elif verdict is Verdict.GONE:
@@ -354,7 +363,7 @@ class Tasks:
     def _tick_running(self, held: Held, now: float) -> None:
         if not held.long and now - held.dispatched_at >= LONG_SECONDS:
             held.long = True
-            self._mean_seconds = moving_mean(self._mean_seconds, now - held.dispatched_at)
+            self._pace.lasted(now - held.dispatched_at)
             for intake in self._intakes:
                 intake.want(len(self._slots), exactly=True)
             self.hand_back_waiting()
@@ -371,11 +380,8 @@ class Tasks:
             self._broker.publish(held.task.reply_to, Message(body, "reply", persistent=False), lambda _: None)
 
     def _prefetch(self) -> int:
-        if any(held.long for held in (slot.held for slot in self._slots) if held is not None):
-            self._long_seen_at = time.monotonic()
-        calm_seconds = time.monotonic() - self._long_seen_at
-        self._short = is_short(self._mean_seconds, calm_seconds, self._short)
-        return wanted_prefetch(len(self._slots), self._mean_seconds, self._short)
+        long_runs = any(slot.held is not None and slot.held.long for slot in self._slots)
+        return self._pace.prefetch(len(self._slots), time.monotonic(), long_runs=long_runs)
 
     def _set_prefetch(self) -> None:
         parked = sum(len(parked) for parked in self._parked.values())
@@ -383,7 +389,7 @@ class Tasks:
         least = len(self._slots) + min(parked, _MOST_PARKED_AHEAD) if parked else 0
         wanted = self._prefetch() + min(2 * parked, _MOST_PARKED_AHEAD)
         for intake in self._intakes:
-            intake.want(wanted, exactly=not self._short and not parked, least=least)
+            intake.want(wanted, exactly=not self._pace.short and not parked, least=least)
 
     def on_state(self, state: BrokerState) -> None:
         """Follow the link."""

@@ -19,6 +19,7 @@ from overnight_consumer import calling
 from overnight_consumer.calling import Caller
 from overnight_consumer.catalogue import Catalogue
 from overnight_consumer.commands import CommandRun, run_command
+from overnight_consumer.deaths import memory_words
 from overnight_consumer.failures import TaskFailedError, UnusableTaskError, exception_failure, failed
 from overnight_consumer.frames import Answer, FromChild, Progress, Setup, Started, Work
 from overnight_consumer.points import PointSource
@@ -85,9 +86,7 @@ class Worker:
         caller, run.fingerprint = self._caller(task)
         _check_fingerprint(task, run.fingerprint)
         points = self._points.read(task)
-        if task.time_limit_seconds is not None:
-            self._say(Started())
-        run.begin()
+        self._begin(task, run)
         try:
             results = caller(points, task, self._progress)
         finally:
@@ -99,16 +98,23 @@ class Worker:
         run.fingerprint = command_fingerprint(command, source)
         _check_fingerprint(task, run.fingerprint)
         points = self._points.read(task)
-        if task.time_limit_seconds is not None:
-            self._say(Started())
-        run.begin()
+        self._begin(task, run)
         try:
-            output = run_command(CommandRun(command, task, points, source, Path(self._setup.scratch)))
+            output = run_command(
+                CommandRun(
+                    command, task, points, source, Path(self._setup.scratch), self._setup.memory_limit_bytes
+                )
+            )
         finally:
             run.end()
         run.log_tail = output.log_tail
         if output.values is not None:
             run.result = encode_values(output.values, task.stop - task.start)
+
+    def _begin(self, task: Task, run: _Run) -> None:
+        if self._setup.timed or task.time_limit_seconds is not None:
+            self._say(Started())
+        run.begin()
 
     def _caller(self, task: Task) -> tuple[Caller, str]:
         """Return what calls the method with these parameters, and its fingerprint; kept for the next task."""
@@ -180,6 +186,9 @@ class _Run:
 
     def failed(self, failure: Failure, log_tail: str = "") -> Answer:
         self.result, self.log_tail = None, log_tail
+        if failure.cause is Cause.OUT_OF_MEMORY and failure.traceback:
+            words = memory_words(_peak_rss_bytes(), self._setup.memory_limit_bytes)
+            failure = msgspec.structs.replace(failure, message=f"{failure.message} ({words})")
         note = f"{failure.type}: {failure.message}"[:500]
         return Answer("failed", failure.cause.value, note, self.seconds, self._reply(failure))
 
@@ -199,13 +208,18 @@ class _Run:
                 fingerprint=self.fingerprint,
                 started_at=self._started_at,
                 seconds=self.seconds,
-                peak_rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT_BYTES,
+                peak_rss_bytes=_peak_rss_bytes(),
                 delivery_count=self._delivery_count,
                 result=self.result,
                 failure=failure,
                 log_tail=self.log_tail,
             )
         )
+
+
+def _peak_rss_bytes() -> int:
+    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return max(resource.getrusage(each).ru_maxrss for each in who) * _RSS_UNIT_BYTES
 
 
 def _check_fingerprint(task: Task, fingerprint: str) -> None:

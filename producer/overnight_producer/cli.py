@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from overnight_common.addresses import LOOPBACK
+from overnight_common.brokers.opening import given_address
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_producer import asking, running
@@ -39,6 +41,9 @@ Home = Annotated[Path, _option("--home", "Folder of job files and of the embedde
 Broker = Annotated[
     str, _option("--broker", "amqp(s)://user:password@host/vhost; without it, the embedded broker.")
 ]
+BrokerFile = Annotated[
+    Path | None, _option("--broker-file", "File that holds this address, such as a container's secret.")
+]
 BrokerTimeout = Annotated[float, _option("--broker-timeout", "Seconds to wait for the broker at the start.")]
 MaxMessageBytes = Annotated[int, _option("--max-message-bytes", "Largest message.")]
 Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
@@ -56,6 +61,10 @@ NoConsumer = Annotated[
 ]
 Attempts = Annotated[int, _option("--attempts", "Attempts that a single point gets.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say each task that a slot finishes.")]
+MetricsPort = Annotated[
+    int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
+]
+MetricsAddress = Annotated[str, _option("--metrics-address", "Where that port listens.")]
 AcceptChanges = Annotated[
     bool, typer.Option("--accept-changes", help="Go on although the method's code has changed.")
 ]
@@ -63,10 +72,12 @@ AcceptChanges = Annotated[
 HOME = Path(".overnight")
 
 
-def _place(home: Path, broker: str, broker_timeout: float, max_message_bytes: int) -> Place:
+def _place(
+    home: Path, broker: str, broker_file: Path | None, broker_timeout: float, max_message_bytes: int
+) -> Place:
     return Place(
         home=home,
-        broker=broker or None,
+        broker=given_address(broker, broker_file),
         broker_timeout_seconds=broker_timeout,
         max_message_bytes=max_message_bytes,
     )
@@ -82,7 +93,9 @@ def start(context: typer.Context) -> None:
         raise typer.Exit
     given = environment()
     home, broker = Path(given.get("OVERNIGHT_HOME") or HOME), given.get("OVERNIGHT_BROKER", "")
-    raise typer.Exit(run_menu(_place(home, broker, 30.0, DEFAULT_MAX_MESSAGE_BYTES), input, console.print))
+    file = Path(name) if (name := given.get("OVERNIGHT_BROKER_FILE")) else None
+    place = _place(home, broker, file, 30.0, DEFAULT_MAX_MESSAGE_BYTES)
+    raise typer.Exit(run_menu(place, input, console.print))
 
 
 @app.command()
@@ -94,19 +107,23 @@ def run(
         str | None, typer.Option(help="A program to run on each batch, instead of a method.")
     ] = None,
     data: Annotated[
-        str, _option("--data", ".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")
+        str, typer.Option("--data", help=".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")
     ] = "",
     param: Annotated[list[str] | None, typer.Option(help="name=value for the method; repeatable.")] = None,
-    seed: Annotated[int, _option("--seed", "Seed of the job; each point's randomness derives from it.")] = 0,
-    start: Annotated[int, _option("--start", "First point.")] = 0,
-    count: Annotated[int | None, _option("--count", "Number of points; all if not given.")] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", help="Seed of the job; each point's randomness derives from it.")
+    ] = 0,
+    start: Annotated[int, typer.Option("--start", help="First point.")] = 0,
+    count: Annotated[int | None, typer.Option("--count", help="Number of points; all if not given.")] = None,
     batch: Annotated[
         str, _option("--batch", "Points per task: a number, or auto for about 2 s of work.")
     ] = "auto",
     per_point: Annotated[
         bool, typer.Option("--per-point", help="The method takes one point, not a batch.")
     ] = False,
-    output: Annotated[Path | None, _option("--output", "Results: .npy, .npz, .jsonl or .csv.", "-o")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Results: .npy, .npz, .jsonl or .csv.")
+    ] = None,
     source: Annotated[Path, _option("--source", "Folder of your modules.")] = Path(),
     queue: Annotated[str | None, _option("--queue", "Task queue: default, cpu, gpu or any name.")] = None,
     time_limit: Annotated[float | None, _option("--time-limit", "Seconds that a task may run.")] = None,
@@ -130,8 +147,11 @@ def run(
     attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -156,8 +176,13 @@ def run(
         accept_changes=accept_changes,
         method_elsewhere=method_elsewhere,
     )
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
-    raise typer.Exit(running.run(wanted, driving, _place(home, broker, broker_timeout, max_message_bytes)))
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
+    raise typer.Exit(
+        running.run(wanted, driving, _place(home, broker, broker_file, broker_timeout, max_message_bytes))
+    )
 
 
 def _driving(
@@ -169,6 +194,8 @@ def _driving(
     attempts: int,
     verbose: bool,
     json: bool,
+    metrics_port: int | None,
+    metrics_address: str,
 ) -> Driving:
     return Driving(
         slots=slots,
@@ -179,6 +206,8 @@ def _driving(
         attempts=attempts,
         verbose=verbose,
         json=json,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address,
     )
 
 
@@ -195,8 +224,11 @@ def resume(
     attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -204,8 +236,11 @@ def resume(
     path = resolve(home, job)
     if asking.ask(path, "resume", console.print):
         return
-    driving = _driving(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json)
-    place = _place(home, broker, broker_timeout, max_message_bytes)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
+    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
     raise typer.Exit(running.resume(path, driving, place, accept_changes, batch))
 
 
@@ -214,10 +249,18 @@ def retry(
     job: Job = None,
     accept_changes: AcceptChanges = False,
     slots: Slots = "auto",
+    window: WindowTasks = None,
+    window_seconds: WindowSeconds = 10.0,
+    silence: Silence = 90.0,
+    no_consumer_timeout: NoConsumer = 600.0,
+    attempts: Attempts = 3,
     verbose: Verbose = False,
     json: Json = False,
+    metrics_port: MetricsPort = None,
+    metrics_address: MetricsAddress = LOOPBACK,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
     max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
@@ -225,8 +268,11 @@ def retry(
     path = resolve(home, job)
     if asking.ask(path, "retry", console.print):
         return
-    place = _place(home, broker, broker_timeout, max_message_bytes)
-    driving = Driving(slots=slots, verbose=verbose, json=json)
+    driving = _driving(
+        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
+        *(metrics_port, metrics_address),
+    )
+    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
     raise typer.Exit(running.retry(path, driving, place, accept_changes))
 
 
@@ -242,11 +288,14 @@ def cancel(
     job: Job = None,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
     asking.cancel(
-        resolve(home, job), _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES), console.print
+        resolve(home, job),
+        _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
+        console.print,
     )
 
 
@@ -309,19 +358,27 @@ def export_command(
 
 @app.command()
 def queues(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Show how many tasks and dead letters wait."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(reports.queues(place, json, console))
 
 
 @app.command("doctor")
 def doctor_command(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 5.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 5.0,
 ) -> None:
     """Look at this machine and the broker, and say what would hold a run up."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     raise typer.Exit(examine(place, json, console))
 
 
@@ -335,10 +392,14 @@ Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
 
 @dead.command("list")
 def dead_list(
-    json: Json = False, home: Home = HOME, broker: Broker = "", broker_timeout: BrokerTimeout = 30.0
+    json: Json = False,
+    home: Home = HOME,
+    broker: Broker = "",
+    broker_file: BrokerFile = None,
+    broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """List the dead letters: reason, age, where from."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.list_letters(place, json, console))
 
 
@@ -347,10 +408,11 @@ def dead_show(
     letter: Annotated[str, typer.Argument(help="Id, or its first letters.")],
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Show all that is known of a dead letter."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.show_letter(place, letter, console))
 
 
@@ -360,10 +422,11 @@ def dead_replay(
     everything: Everything = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Put dead letters back into the queues that they came from."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
         raise typer.Exit(1)
 
@@ -374,10 +437,11 @@ def dead_purge(
     everything: Everything = False,
     home: Home = HOME,
     broker: Broker = "",
+    broker_file: BrokerFile = None,
     broker_timeout: BrokerTimeout = 30.0,
 ) -> None:
     """Delete dead letters for good."""
-    place = _place(home, broker, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
+    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
     asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from overnight_common.addresses import LOOPBACK
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 
 
@@ -41,6 +42,8 @@ class Driving:
         window: fixed number of tasks out, None to find it.
         verbose: say each finished task too.
         json: print figures as JSON lines.
+        metrics_port: where figures and health are served, 0 for any free port, None for nowhere.
+        metrics_address: on which address of this machine.
     """
 
     slots: str = "auto"
@@ -51,6 +54,8 @@ class Driving:
     attempts: int = 3
     verbose: bool = False
     json: bool = False
+    metrics_port: int | None = None
+    metrics_address: str = LOOPBACK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -222,7 +222,9 @@ def _method(wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Fau
         _explain(wanted, facts, embedded, faults)
         return wanted.method, facts.get("fingerprint", ""), wanted.per_point
     _check_names(wanted.method, params, facts, faults)
-    return wanted.method, facts["fingerprint"], wanted.per_point or facts["per_point"]
+    if wanted.per_point and facts["per_point"] is False:
+        faults.add(f"--per-point: {wanted.method} says of itself that it takes a batch")
+    return wanted.method, facts["fingerprint"], wanted.per_point or bool(facts["per_point"])
 
 
 def _command(wanted: Wanted, faults: _Faults) -> tuple[str, str, bool]:

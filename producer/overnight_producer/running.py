@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from overnight_common.datasets import check_unchanged, open_dataset
 from overnight_common.errors import BadInputError, DataChangedError
 from overnight_producer.describing import present_fingerprint
 from overnight_producer.driving.driver import Driver, DriverSettings, Ending, EndingKind
+from overnight_producer.driving.observer import NOBODY
 from overnight_producer.exports.export import check_first_result, export
 from overnight_producer.jobs.home import find_job, job_path
 from overnight_producer.jobs.jobfile import JobFile
@@ -33,6 +34,7 @@ from overnight_producer.views.view import console_kind, make_view
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
+    from overnight_producer.driving.observer import DriveObserver
     from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.options import Driving, Place, Wanted
     from overnight_producer.views.view import View
@@ -148,6 +150,7 @@ def _take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
             per_point=wanted_spec.per_point,
             source=wanted_spec.source,
             data_by=wanted_spec.data_by,
+            broker=wanted_spec.broker,
             queue=queue,
         ),
     )
@@ -218,7 +221,16 @@ def _drive(
     else:
         _record(job, JobState.RUNNING)
         try:
-            ending = asyncio.run(_Drive(job, dataset, broker, driving, place, view, recall).run())
+            ending = asyncio.run(
+                _watched(
+                    driving,
+                    broker,
+                    view,
+                    lambda onlooker: _Drive(
+                        job, dataset, broker, driving, place, view, recall, onlooker
+                    ).run(),
+                )
+            )
         except BaseException:
             view.finish("")  # gives the terminal back before the error is told
             raise
@@ -277,6 +289,18 @@ def _export(job: JobFile, view: View) -> str:
     return f"; results in {exported.path}"
 
 
+async def _watched(
+    driving: Driving, broker: Broker, view: View, drive: Callable[[DriveObserver], Awaitable[Ending]]
+) -> Ending:
+    """Drive with somebody looking on, if that is wanted."""
+    if driving.metrics_port is None:
+        return await drive(NOBODY)
+    from overnight_producer.metrics import watched  # who is not watched pays nothing
+
+    async with watched(broker, driving.metrics_address, driving.metrics_port, view.say) as onlooker:
+        return await drive(onlooker)
+
+
 class _Drive:
     """Hold together the tasks of one run: the driver, its consumer on this machine and the view."""
 
@@ -289,13 +313,15 @@ class _Drive:
         place: Place,
         view: View,
         recall: bool,
+        onlooker: DriveObserver,
     ) -> None:
         self._job = job
         self._broker = broker
         self._driving = driving
         self._place = place
         self._view = view
-        spec = job.spec
+        self._onlooker = onlooker
+        self._spec = spec = job.spec
         self._driver = Driver(
             job,
             broker,
@@ -311,6 +337,7 @@ class _Drive:
             ),
             view.task,
             recall,
+            onlooker,
         )
         self._consumer = self._own_consumer(spec)
 
@@ -333,6 +360,7 @@ class _Drive:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._view.show(self._driver.snapshot())
+            self._onlooker.job_left(self._spec.id)
             if self._consumer is not None:
                 await self._consumer.stop(0.0)
             await self._broker.close()
@@ -347,7 +375,9 @@ class _Drive:
     async def _show(self) -> None:
         checked = self._job.spec.output is None
         while True:
-            self._view.show(self._driver.snapshot())
+            snapshot = self._driver.snapshot()
+            self._view.show(snapshot)
+            self._onlooker.job_seen(self._spec, snapshot)
             if not checked and (first := next(self._job.results(), None)) is not None:
                 checked = True
                 fault = check_first_result(
@@ -378,6 +408,7 @@ class _Drive:
         what = ["--command", spec.command] if spec.command is not None else ["--methods", spec.method]
         arguments = [
             *("--home", str(self._place.home.absolute())),
+            *(("--broker", self._place.broker) if self._place.broker else ()),
             *("--queue", spec.queue),
             *what,
             *("--source", spec.source),
@@ -387,7 +418,9 @@ class _Drive:
             *("--max-message-bytes", str(self._place.max_message_bytes)),
             *("--log-level", "info" if self._driving.verbose else "error"),
         ]
-        return LocalConsumer(arguments, environment(), self._results_so_far, self._view.say)
+        # Two programs cannot listen at one port: the consumer of a run shows no figures of its own.
+        inherited = {name: value for name, value in environment().items() if name != "OVERNIGHT_METRICS_PORT"}
+        return LocalConsumer(arguments, inherited, self._results_so_far, self._view.say)
 
     def _results_so_far(self) -> int:
         return self._job.progress().done

@@ -134,17 +134,20 @@ class Desk:
         """Run `overnight` to its end."""
         return self.start(*arguments, **variables).wait()
 
-    def consumer(self, *arguments: str, **variables: str) -> Program:
-        """Start `overnight-consumer` and leave it running."""
-        return self._start("overnight_consumer", arguments, variables)
+    def consumer(self, *arguments: str, folder: Path | None = None, **variables: str) -> Program:
+        """Start `overnight-consumer`, in another folder if that is given, and leave it running."""
+        home = ("--home", str(self.home))
+        return self._start("overnight_consumer", (*home, *arguments), variables, folder)
 
-    def _start(self, module: str, arguments: tuple[str, ...], variables: dict[str, str]) -> Program:
+    def _start(
+        self, module: str, arguments: tuple[str, ...], variables: dict[str, str], folder: Path | None = None
+    ) -> Program:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("OVERNIGHT_")}
         if self.broker is not None:
             environment["OVERNIGHT_BROKER"] = self.broker
         environment |= {"COLUMNS": "200", **variables}
         log = self._logs / f"{len(self._programs)}.log"
-        program = Program([module, *arguments], self.folder, log, environment)
+        program = Program([module, *arguments], folder or self.folder, log, environment)
         self._programs.append(program)
         return program
 

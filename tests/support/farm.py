@@ -36,12 +36,18 @@ class Consumer:
     """Be one consumer process, with its log in a file."""
 
     def __init__(
-        self, home: Path, number: int, arguments: tuple[str, ...], environment: dict[str, str]
+        self,
+        home: Path,
+        number: int,
+        arguments: tuple[str, ...],
+        environment: dict[str, str],
+        prefix: tuple[str, ...] = (),
     ) -> None:
         self._log = home / f"consumer-{number}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
+                    *prefix,
                     sys.executable,
                     "-m",
                     "overnight_consumer",
@@ -113,6 +119,13 @@ class Farm:
 
     def start(self, *arguments: str, environment: dict[str, str] | None = None) -> Consumer:
         consumer = Consumer(self.home, len(self.consumers) + 1, arguments, environment or {})
+        self.consumers.append(consumer)
+        return consumer
+
+    def start_in_group(self, group: Path, *arguments: str) -> Consumer:
+        """Start a consumer in a control group, as in a container."""
+        enter = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        consumer = Consumer(self.home, len(self.consumers) + 1, arguments, {}, enter)
         self.consumers.append(consumer)
         return consumer
 

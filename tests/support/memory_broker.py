@@ -7,7 +7,15 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from overnight_common.brokers.base import BrokerState, Delivery, Depth, Message, OnDelivery, OnSettled
+from overnight_common.brokers.base import (
+    BrokerState,
+    Delivery,
+    Depth,
+    LossReason,
+    Message,
+    OnDelivery,
+    OnSettled,
+)
 from overnight_common.errors import NotConnectedError, PublishError, TooLargeError, UnroutableError
 
 if TYPE_CHECKING:
@@ -42,6 +50,7 @@ class MemoryBroker:
     """
 
     address = server = "memory"
+    loss: LossReason | None = LossReason.OTHER
 
     def __init__(self, max_message_bytes: int = 8 * 2**20) -> None:
         self.state = BrokerState.CONNECTED

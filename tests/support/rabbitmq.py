@@ -256,9 +256,16 @@ class RabbitMQNode:
                 raise RuntimeError(f"RabbitMQ did not start:\n{self._log_tail()}")
             time.sleep(0.05)
 
+    def log(self) -> str:
+        """Return what the node has written to its log."""
+        return "\n".join(log.read_text(errors="replace") for log in self._logs())
+
     def _log_tail(self) -> str:
+        return "\n".join(log.read_text(errors="replace")[-2000:] for log in self._logs())
+
+    def _logs(self) -> list[Path]:
         logs = [self._folder / "console.log", *sorted((self._folder / "log").glob("*.log"))]
-        return "\n".join(log.read_text(errors="replace")[-2000:] for log in logs if log.exists())
+        return [log for log in logs if log.exists()]
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._server is not None

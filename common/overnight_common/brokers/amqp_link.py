@@ -14,6 +14,7 @@ import pika.exceptions
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import connection_workflow
 
+from overnight_common.brokers.base import LossReason
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ ASK_DEADLINE_SECONDS = 10.0
 # A link that lived this long was a good one: the next back-off starts afresh.
 STEADY_SECONDS = 5.0
 _ABORT_GRACE_SECONDS = 2.0
+_LOSSES = {
+    pika.exceptions.AMQPHeartbeatTimeout: LossReason.HEARTBEAT,
+    pika.exceptions.ConnectionClosedByBroker: LossReason.CLOSED_BY_BROKER,
+    pika.exceptions.StreamLostError: LossReason.STREAM,
+}
 
 _pika_log = logging.getLogger("pika")
 if _pika_log.level == logging.NOTSET:
@@ -190,12 +196,8 @@ class Link:
     ) -> None:
         self._address = address
         self._role = role
-        self._on_up, self._on_down, self._on_blocked, self._on_refused = (
-            on_up,
-            on_down,
-            on_blocked,
-            on_refused,
-        )
+        self._on_up, self._on_down = on_up, on_down
+        self._on_blocked, self._on_refused = on_blocked, on_refused
         try:
             self._parameters()
         except (ValueError, TypeError, KeyError, OSError) as error:
@@ -204,7 +206,9 @@ class Link:
         self._up = asyncio.Event()
         self._down = asyncio.Event()
         self._ended: asyncio.Future[BaseException] | None = None
+        self._aborted = False
         self.server_properties: dict[str, Any] = {}
+        self.loss = LossReason.OTHER
 
     @property
     def is_up(self) -> bool:
@@ -300,6 +304,7 @@ class Link:
     def abort(self, reason: str) -> None:
         """Break the link; it is then made again."""
         if self._connection is not None:
+            self._aborted = True
             self._connection.abort(reason)
 
     async def close(self, grace_seconds: float) -> None:
@@ -327,6 +332,7 @@ class Link:
 
     def _stands(self, connection: _RawConnection) -> None:
         self._connection = connection
+        self._aborted = False
         self._ended = asyncio.get_running_loop().create_future()
         self.server_properties = dict(connection.server_properties or {})
         connection.add_on_connection_blocked_callback(lambda *_: self._on_blocked(True))
@@ -343,6 +349,7 @@ class Link:
         self._down.set()
         if self._ended is not None:
             _resolve(self._ended, error)
+        self.loss = LossReason.NO_CONFIRM if self._aborted else _LOSSES.get(type(error), LossReason.OTHER)
         self._on_down(_sentence(error))
 
 

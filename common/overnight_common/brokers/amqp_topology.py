@@ -78,6 +78,7 @@ class Topology:
     def __init__(self, link: Link) -> None:
         self._link = link
         self.known: set[str] = set()
+        self._not_ours: set[str] = set()  # what we may not declare, as we were told
 
     async def declare(self, queue: str) -> None:
         """Make sure that a queue of ours exists and is bound, and that dead letters have a place.
@@ -145,6 +146,9 @@ class Topology:
         self, what: str, method: str, name: dict[str, str], wanted: dict[str, object]
     ) -> bool:
         """Declare, or where we have no right to, see whether it is there; True if we had the right."""
+        # Each refusal is an error in the broker's log: ask for the right only once, unless the thing is gone.
+        if what in self._not_ours and await self._exists(what, method, name):
+            return False
         try:
             async with self._link.asking() as channel:
                 await channel.call(method, **name, **wanted)
@@ -153,19 +157,23 @@ class Topology:
                 raise _mismatch(what, wanted, error) from None
             if error.code != _NO_RIGHT:
                 raise BrokerError(f"cannot declare {what}: {error}") from None
-            await self._find(what, method, name)
+            self._not_ours.add(what)
+            if not await self._exists(what, method, name):
+                why = f"{what} does not exist and we have no right to make it"
+                raise BrokerError(f"{why}: let an operator declare it, or give us the right") from None
             return False
+        self._not_ours.discard(what)
         return True
 
-    async def _find(self, what: str, method: str, name: dict[str, str]) -> None:
+    async def _exists(self, what: str, method: str, name: dict[str, str]) -> bool:
         try:
             async with self._link.asking() as channel:
                 await channel.call(method, **name, passive=True)
         except ChannelClosedError as error:
             if error.code == _MISSING:
-                why = f"{what} does not exist and we have no right to make it"
-                raise BrokerError(f"{why}: let an operator declare it, or give us the right") from None
+                return False
             raise BrokerError(f"cannot find {what}: {error}") from None
+        return True
 
 
 def _mismatch(what: str, wanted: dict[str, object], error: ChannelClosedError) -> QueueMismatchError:

@@ -8,6 +8,7 @@ tests/contract hold both implementations to every word on this page.
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -67,11 +68,12 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """Count the messages of a queue; None where the broker does not tell."""
+    """Count the messages of a queue; None where the broker does not tell. `read_at` is Unix time."""
 
     ready: int
     unacked: int | None
     consumers: int | None
+    read_at: float = field(default_factory=time.time, compare=False)
 
 
 class BrokerState(enum.Enum):
@@ -80,6 +82,18 @@ class BrokerState(enum.Enum):
     CONNECTED = "connected"
     BLOCKED = "blocked"  # connected, but the broker takes no publishes (memory or disk alarm)
     DISCONNECTED = "disconnected"
+
+
+class LossReason(enum.StrEnum):
+    """Name why a link to a broker was lost; the list is closed."""
+
+    CLOSED_BY_BROKER = "closed_by_broker"  # it stops, or somebody closed the connection over there
+    HEARTBEAT = "heartbeat"  # nothing was heard for too long
+    STREAM = "stream"  # the socket broke
+    CHANNEL = "channel"  # the broker closed the channel that publishes
+    NO_CONFIRM = "no_confirm"  # we broke it, for a message was not confirmed in time
+    FILE = "file"  # the embedded broker's file cannot be used
+    OTHER = "other"
 
 
 OnSettled = Callable[[PublishError | None], None]
@@ -118,6 +132,10 @@ class Broker(Protocol):
     @property
     def server(self) -> str:
         """Return name and version of the server, for example `RabbitMQ 4.0.5`."""
+
+    @property
+    def loss(self) -> LossReason | None:
+        """Tell why the link was lost last; None if it never was, or if we closed it."""
 
     def on_state(self, listener: Callable[[BrokerState], None]) -> None:
         """Call `listener` at each change of state."""

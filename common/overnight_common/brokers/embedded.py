@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from overnight_common.brokers import embedded_tables as tables
-from overnight_common.brokers.base import BrokerState, Delivery, Depth, Message, OnDelivery, OnSettled
+from overnight_common.brokers.base import BrokerState, Delivery, Depth, LossReason, Message
 from overnight_common.brokers.embedded_subscription import EmbeddedSubscription, properties_of, settle
 from overnight_common.brokers.embedded_work import Effect, Pending, Work
 from overnight_common.errors import (
@@ -31,6 +31,8 @@ from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from overnight_common.brokers.base import OnDelivery, OnSettled
 
 T = TypeVar("T")
 
@@ -61,6 +63,7 @@ class EmbeddedBroker:
         self._path = path
         self._max_message_bytes = max_message_bytes
         self._state = BrokerState.DISCONNECTED
+        self.loss: LossReason | None = LossReason.FILE  # nothing else can happen to it
         self._reason = "the broker is not open"
         self._listeners: list[Callable[[BrokerState], None]] = []
         self._db: sqlite3.Connection | None = None
@@ -122,7 +125,7 @@ class EmbeddedBroker:
         """Write what is pending, hand back what is held, and let go of the file."""
         if self._closed:
             return
-        self._closed = True
+        self._closed, self.loss = True, None
         for subscription in self._work.subscriptions:
             subscription.cancelled = True
         try:

@@ -42,6 +42,31 @@ def open_broker(url: str | None, home: Path, *, max_message_bytes: int) -> Broke
     raise BadInputError(f"broker address {redact(url)!r} is of no known kind; {_KNOWN}")
 
 
+def given_address(url: str, file: Path | None) -> str | None:
+    """Return the address that was given as such or in a file; None for neither.
+
+    A file keeps the password out of the process list and the environment.
+
+    Raises:
+        BadInputError: both were given, or the file holds no address.
+    """
+    if file is None:
+        return url or None
+    if url:
+        raise BadInputError(
+            "both --broker and --broker-file are given (or OVERNIGHT_BROKER and OVERNIGHT_BROKER_FILE are set): "
+            "keep one"
+        )
+    try:
+        lines = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise BadInputError(f"--broker-file {file} cannot be read: {reason}") from None
+    if len(lines) != 1:
+        raise BadInputError(f"--broker-file {file} must hold one address and nothing else; {_KNOWN}")
+    return lines[0]
+
+
 def _embedded(folder: Path, max_message_bytes: int) -> Broker:
     return EmbeddedBroker(folder.expanduser() / FILE_NAME, max_message_bytes=max_message_bytes)
 

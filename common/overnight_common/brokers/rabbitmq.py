@@ -12,7 +12,7 @@ from overnight_common.brokers.amqp_link import AccessRefusedError, Link, backoff
 from overnight_common.brokers.amqp_publisher import Publisher
 from overnight_common.brokers.amqp_subscription import AmqpSubscription
 from overnight_common.brokers.amqp_topology import EXCHANGES, Exchange, Topology, shape_of
-from overnight_common.brokers.base import BrokerState, Delivery, Depth
+from overnight_common.brokers.base import BrokerState, Delivery, Depth, LossReason
 from overnight_common.brokers.queue_metrics import read_unacked
 from overnight_common.errors import (
     BrokerError,
@@ -59,6 +59,7 @@ class RabbitMQBroker:
         self._state = BrokerState.DISCONNECTED
         self._listeners: list[Callable[[BrokerState], None]] = []
         self._blocked = False
+        self._loss: LossReason | None = None
         self._server = ""
         self._subscriptions: list[AmqpSubscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -83,6 +84,11 @@ class RabbitMQBroker:
     def server(self) -> str:
         """Return name and version of the server; empty before `open`."""
         return self._server
+
+    @property
+    def loss(self) -> LossReason | None:
+        """Tell why the link was lost last; None if it never was, or if we closed it."""
+        return None if self._closing else self._loss
 
     def on_state(self, listener: Callable[[BrokerState], None]) -> None:
         """Call `listener` at each change of state."""
@@ -244,9 +250,11 @@ class RabbitMQBroker:
         if not self._publishing.is_up:
             self._blocked = False
             self._publisher.block(False)
+        self._loss = (self._consuming if self._publishing.is_up else self._publishing).loss
         self._set_state(BrokerState.DISCONNECTED, reason)
 
     def _publisher_lost(self, reason: str) -> None:
+        self._loss = LossReason.CHANNEL
         self._set_state(BrokerState.DISCONNECTED, f"the publishing channel ended: {reason}")
         asyncio.get_running_loop().call_soon(self._prepare_soon)
 

@@ -19,6 +19,7 @@ from overnight_common.errors import DecodeError, OvernightError, PublishError
 from overnight_common.messages import Encoded, decode_reply
 from overnight_common.values import count_values
 from overnight_producer.driving.batching import Pace, measured, next_points
+from overnight_producer.driving.observer import NOBODY, DriveObserver
 from overnight_producer.driving.rates import Rates
 from overnight_producer.driving.reckoning import Observer, Reckoning
 from overnight_producer.driving.silence import Silences
@@ -93,6 +94,7 @@ class Driver:
         settings: DriverSettings,
         observer: Observer | None = None,
         recall: bool = False,
+        onlooker: DriveObserver = NOBODY,
     ) -> None:
         """Prepare to drive `job` (locked by the caller) through the task queue with the full name `queue`.
 
@@ -106,6 +108,7 @@ class Driver:
         self._queue = queue
         self._settings = settings
         self._recall = recall
+        self._onlooker = onlooker
         self._cursor = job.cursor
         self._worklist = Worklist(job.ranges())
         self._rates = Rates(now)
@@ -296,6 +299,9 @@ class Driver:
                 self._keep_house(tx, now)
             if self._ending is None:
                 self._fill_window(tx, now, outgoing)
+            written_at = time.monotonic()
+        if deliveries or failed or outgoing or tx.written.dropped:
+            self._onlooker.committed(tx.written, time.monotonic() - written_at)
         for delivery in acks:
             self._broker.ack(delivery)
         for range_, message in outgoing:
@@ -324,6 +330,7 @@ class Driver:
         if reply.start == reply.stop:
             self._silences.probe_back(reply.attempt, now)
             return
+        self._onlooker.replied(reply)
         if reply.kind == "done":
             size = len(reply.result.body) if reply.result is not None else 0
             self._pace = measured(self._pace, reply.stop - reply.start, reply.seconds, size)
@@ -376,9 +383,11 @@ class Driver:
 
     def _publish(self, range_: Range, message: Message) -> None:
         self._unsettled.add(key := (range_.start, range_.attempt))
+        sent_at = time.monotonic()
 
         def settled(error: PublishError | None) -> None:
             self._unsettled.discard(key)
+            self._onlooker.published(time.monotonic() - sent_at, error)
             if error is not None:
                 self._failed_publishes.append((range_, error))
                 self._wake.set()

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from overnight_producer.driving.worklist import Worklist
     from overnight_producer.jobs.transaction import Transaction
 
+# What `Transaction.count` counts beside the reasons why replies are dropped.
+SILENT_TASK = "silent_task"
+PUBLISH_FAILED = "publish_failed: "
+
 Observer = Callable[[Reply, Decision], None]
 
 
@@ -88,7 +92,7 @@ class Reckoning:
     def silence(self, tx: Transaction, range_: Range, now: float) -> None:
         """Publish a vanished task again, on its budget."""
         setback = silent(range_, self._policy, self._silences.limit_seconds)
-        tx.count("silent_task")
+        tx.count(SILENT_TASK)
         if isinstance(setback, GiveUp):
             tx.add_failure(range_, setback.failure)
         self._replace(tx, range_, setback, now, setback.failure if isinstance(setback, GiveUp) else None)
@@ -96,7 +100,7 @@ class Reckoning:
     def publish_failed(self, tx: Transaction, range_: Range, error: PublishError, now: float) -> None:
         """Put a task that the broker did not take back to waiting."""
         setback = publish_failed(range_, error, self._policy, random.random())  # noqa: S311 - jitter, no secret
-        tx.count(f"publish_failed: {type(error).__name__}")
+        tx.count(f"{PUBLISH_FAILED}{type(error).__name__}")
         if isinstance(setback, GiveUp):
             tx.add_failure(range_, setback.failure)
         self._replace(tx, range_, setback, now, setback.failure if isinstance(setback, GiveUp) else None)

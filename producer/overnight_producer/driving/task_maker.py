@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from overnight_common.brokers.base import Message
 from overnight_common.datasets import DataSet
 from overnight_common.errors import OvernightError
@@ -85,6 +87,7 @@ class TaskMaker:
             data=data,
             per_point=spec.per_point,
             time_limit_seconds=spec.time_limit_seconds,
+            published_at=time.time(),
         )
 
     def _wrap(self, task: Task, kind: str) -> Message:

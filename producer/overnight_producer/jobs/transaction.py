@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.messages import Cause, Encoded, Failure
@@ -22,14 +23,32 @@ MAX_TEXT_CHARACTERS = 16_000
 Execute = Callable[..., Any]
 
 
+@dataclass(slots=True)
+class Written:
+    """Sum up what one transaction adds to a job file.
+
+    Attributes:
+        tasks_done: replies that brought at least one new result.
+        points_done: points that got a result.
+        points_given_up: points given up; a later lift takes nothing off here.
+        failures: cause -> failed attempts noted.
+        dropped: reason -> what `Transaction.count` counted.
+    """
+
+    tasks_done: int = 0
+    points_done: int = 0
+    points_given_up: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
 class Transaction:
     """Collect changes to a job file; `JobFile.commit` makes it and ends it."""
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
-        self._points_done = 0
+        self.written = Written()
         self._given_up = 0
-        self._tasks_done = 0
         self._seconds = 0.0
         self._finished_at: list[float] = []
         self._seen: dict[str, tuple[int, int, float]] = {}
@@ -46,7 +65,9 @@ class Transaction:
 
     def put(self, range_: Range) -> None:
         """Write a range as it is now, in place of what was known of it."""
-        self._given_up += (range_.state is RangeState.GIVEN_UP) - self._is_given_up(range_)
+        newly = (range_.state is RangeState.GIVEN_UP) - self._is_given_up(range_)
+        self._given_up += newly
+        self.written.points_given_up += range_.points if newly > 0 else 0
         self._execute(
             f"INSERT OR REPLACE INTO ranges ({RANGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
             (
@@ -147,8 +168,8 @@ class Transaction:
         return filled
 
     def _sum_up(self, filled: int, seconds: float, consumer: str, finished_at: float) -> None:
-        self._points_done += filled
-        self._tasks_done += 1
+        self.written.points_done += filled
+        self.written.tasks_done += 1
         self._seconds += seconds
         self._finished_at.append(finished_at)
         tasks, points, seen = self._seen.get(consumer, (0, 0, 0.0))
@@ -169,6 +190,7 @@ class Transaction:
         at: float | None = None,
     ) -> None:
         """Note why the current attempt of a range failed; very long texts lose their beginning."""
+        self.written.failures[failure.cause.value] += 1
         texts = (failure.type, failure.message, failure.traceback, failure.stderr_tail)
         self._execute(
             f"INSERT INTO failures ({FAILURE_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",  # noqa: S608 - a constant
@@ -196,6 +218,7 @@ class Transaction:
 
     def count(self, reason: str) -> None:
         """Count a dropped reply under its reason."""
+        self.written.dropped[reason] += 1
         self._execute(
             "INSERT INTO dropped (reason, count) VALUES (?, 1) "
             "ON CONFLICT (reason) DO UPDATE SET count = count + 1",
@@ -230,7 +253,8 @@ class Transaction:
 
     def flush(self) -> None:
         """Write the sums of this transaction; called once, before the commit."""
-        if self._tasks_done or self._given_up:
+        written = self.written
+        if written.tasks_done or self._given_up:
             first = min(self._finished_at, default=None)
             last = max(self._finished_at, default=None)
             self._execute(
@@ -238,7 +262,7 @@ class Transaction:
                 " tasks_done = tasks_done + ?, seconds = seconds + ?,"
                 " first_result_at = COALESCE(first_result_at, ?),"
                 " last_result_at = NULLIF(MAX(COALESCE(last_result_at, 0), COALESCE(?, 0)), 0)",
-                (self._points_done, self._given_up, self._tasks_done, self._seconds, first, last),
+                (written.points_done, self._given_up, written.tasks_done, self._seconds, first, last),
             )
         for name, (tasks, points, seen) in self._seen.items():
             self._execute(

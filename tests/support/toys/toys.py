@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -139,4 +140,71 @@ def count_runs(points, mark, gate):
         file.write(f"{points[0]} ")
     while not Path(gate).exists():
         time.sleep(0.01)
+    return points
+
+
+def allocate(points, mebibytes=3000):
+    """Take more and more memory; not without end, lest a test that fails take the machine with it."""
+    kept = []
+    while len(kept) * 8 < mebibytes:
+        kept.append(b"x" * (8 * 2**20))
+        time.sleep(0.002)
+    return points
+
+
+def allocate_in_grandchild(points, mark=""):
+    code = "kept = [b'x' * (8 * 2**20) for _ in range(300) if not __import__('time').sleep(0.002)]"
+    child = subprocess.Popen([sys.executable, "-c", code])
+    Path(mark).write_text(f"{os.getpid()} {child.pid}")
+    child.wait()
+    return points
+
+
+LEAK = []
+
+
+def leaks(points, mebibytes=8):
+    LEAK.append(b"x" * (mebibytes * 2**20))
+    return [os.getpid()] * len(points)
+
+
+def raises_memory_error(points):
+    raise MemoryError("no room for the matrix")
+
+
+def counts(points):
+    """Hold the interpreter's lock in one C loop, for hours."""
+    return [sum(range(10**12))]
+
+
+def daemon(points, mark=""):
+    """Leave a process behind that has a session of its own and init for a parent, then work on."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            Path(mark).write_text(f"{os.getppid()} {os.getpid()}")
+            time.sleep(1000)
+        os._exit(0)
+    while not Path(mark).exists():
+        time.sleep(0.005)
+    time.sleep(1000)
+    return points
+
+
+def deaf(points, mark=""):
+    """Ignore every signal that can be ignored."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    Path(mark).write_text(str(os.getpid()))
+    time.sleep(1000)
+    return points
+
+
+def kills_consumer(points, poison=0, mark=""):
+    """Kill the consumer itself when the poisonous point comes."""
+    with Path(mark).open("a") as file:
+        file.write(f"{points[0]}\n")
+    if poison in [int(point) for point in points]:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(1000)
     return points

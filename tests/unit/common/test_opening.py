@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overnight_common.brokers.embedded import EmbeddedBroker
-from overnight_common.brokers.opening import open_broker
+from overnight_common.brokers.opening import given_address, open_broker
 from overnight_common.errors import BadInputError
 
 
@@ -63,3 +63,36 @@ def test_any_other_address_is_refused_with_the_known_kinds_and_without_its_passw
     assert "embedded:" in str(caught.value)
     assert "hidden" not in str(caught.value)
     assert caught.value.__cause__ is None
+
+
+def test_an_address_in_a_file_is_used_like_one_on_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("amqp://user:pw@host/v\n")
+    assert given_address("", file) == "amqp://user:pw@host/v"
+    assert given_address("amqp://other", None) == "amqp://other"
+    assert given_address("", None) is None
+
+
+def test_two_addresses_are_refused_without_showing_either(tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("amqp://user:pw@host/v\n")
+    with pytest.raises(BadInputError, match="keep one") as caught:
+        given_address("amqp://user:other@host", file)
+    assert "pw" not in str(caught.value)
+    assert "other@" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"amqp://one\namqp://user:pw@two\n", b"\xff\xfe"])
+def test_a_file_without_just_one_address_is_refused_without_showing_it(
+    tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "url"
+    file.write_bytes(content)
+    with pytest.raises(BadInputError, match="--broker-file") as caught:
+        given_address("", file)
+    assert "pw" not in str(caught.value)
+
+
+def test_a_missing_file_for_the_address_is_said_with_its_name(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError, match="missing cannot be read: No such file"):
+        given_address("", tmp_path / "missing")

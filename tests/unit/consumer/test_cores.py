@@ -2,7 +2,8 @@ import os
 
 import pytest
 
-from overnight_consumer.cores import available_cores, parse_cfs, parse_cgroups, parse_cpu_max, quota_cores
+from overnight_consumer.cgroups import parse_cgroups
+from overnight_consumer.cores import available_cores, parse_cfs, parse_cpu_max, quota_cores
 
 
 def machine(tmp_path, files):

@@ -7,10 +7,14 @@ from hypothesis import strategies as st
 from overnight_common.messages import Cause
 from overnight_consumer.answers import running_is_due
 from overnight_consumer.backoff import backoff_seconds
-from overnight_consumer.commands import command_line
-from overnight_consumer.deaths import Death, failure_of, start_failure_of
+from overnight_consumer.commands import CommandEnd, command_line
+from overnight_consumer.commands import failure_of as command_failure
+from overnight_consumer.deaths import Death, ExitReason, failure_of, start_failure_of
+from overnight_consumer.failures import exception_failure
 from overnight_consumer.frames import Answer, FrameReader, Ready, Work, decode_from_child, decode_work, pack
+from overnight_consumer.limits import Limits
 from overnight_consumer.prefetch import MOST, differs_markedly, is_short, moving_mean, wanted_prefetch
+from overnight_consumer.recycling import Age, RecycleReason, Recycling
 from overnight_consumer.threads import thread_environment, threads_per_slot
 
 
@@ -91,12 +95,102 @@ def test_a_death_is_told_with_its_figures():
     assert (killed.cause, killed.type, killed.stderr_tail) == (Cause.KILLED_BY_SIGNAL, "SIGSEGV (11)", "tail")
     assert "300 MiB" in killed.message
     assert failure_of(Death(3, 0, "")).cause is Cause.EXIT_STATUS
-    limited = failure_of(Death(-9, 0, "", seconds=7.25, limit_seconds=7))
-    assert limited.cause is Cause.TIME_LIMIT
-    assert "7.2 s" in limited.message
-    assert "7 s" in limited.message
+    assert "no limit" in killed.message
+    slow = Death(-9, 0, "", 7.25, ExitReason.TIME_LIMIT, time_limit_seconds=7)
+    assert failure_of(slow).cause is Cause.TIME_LIMIT
+    assert "limit of 7 s after 7.2 s" in failure_of(slow).message
     assert start_failure_of(Death(-64, 0, "")).type == "SIGRTMAX (64)"
     assert start_failure_of(Death(-40, 0, "")).type == "signal 40"
+
+
+@pytest.mark.parametrize("why", [ExitReason.MEMORY_LIMIT, ExitReason.KERNEL_OUT_OF_MEMORY])
+def test_a_death_for_want_of_memory_is_told_with_peak_limit_and_seconds(why):
+    death = Death(-9, 800 * 2**20, "tail", 3.0, why, memory_limit_bytes=500 * 2**20)
+    failure = failure_of(death)
+    assert failure.cause is Cause.OUT_OF_MEMORY
+    assert "3.0 s, peak memory 800 MiB, allowed 500 MiB" in failure.message
+    assert failure.stderr_tail == "tail"
+    assert "SIGKILL" not in failure.type
+    assert "larger --memory-limit" in start_failure_of(death).message
+    assert start_failure_of(death).cause is Cause.START_FAILED
+
+
+def test_a_command_that_the_kernel_killed_for_memory_is_out_of_memory_and_not_signal_9():
+    end = CommandEnd(-9, 2.0, 300 * 2**20, out_of_memory=True, stderr_tail="tail")
+    assert command_failure(end, None).cause is Cause.OUT_OF_MEMORY
+    assert "2.0 s, peak memory 300 MiB" in command_failure(end, None).message
+    assert command_failure(end._replace(out_of_memory=False), None).cause is Cause.KILLED_BY_SIGNAL
+    assert command_failure(end._replace(out_of_memory=False, status=3), None).type == "exit status 3"
+
+
+class OutOfMemoryError(RuntimeError):
+    """Stands for torch's, which is known by its name alone."""
+
+
+def raised_from(cause):
+    error = ValueError("the batch cannot be done")
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (MemoryError(), True),
+        (OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
+        (
+            RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+            True,
+        ),
+        (RuntimeError("CUDA error: out of memory"), True),
+        (RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes"), True),
+        (raised_from(MemoryError()), True),
+        (raised_from(KeyError("x")), False),
+        (ValueError("out of memory"), False),
+        (RuntimeError("shapes do not fit"), False),
+        (SystemExit(1), False),
+    ],
+)
+def test_memory_errors_are_known_by_name_and_the_rest_are_exceptions(error, is_memory):
+    expected = Cause.OUT_OF_MEMORY if is_memory else Cause.EXCEPTION
+    assert exception_failure(error, ()).cause is expected
+
+
+def test_a_message_may_lower_the_time_limit_and_never_raise_it():
+    bound = Limits(time_limit_seconds=60.0)
+    assert [bound.time_limit_of(asked) for asked in (None, 5.0, 600.0)] == [60.0, 5.0, 60.0]
+    assert [Limits().time_limit_of(asked) for asked in (None, 600.0)] == [None, 600.0]
+
+
+def test_a_child_is_old_after_its_number_of_tasks():
+    age = Age(Recycling(tasks=3))
+    assert [age.after_task(now, lambda: 0) for now in range(4)] == [
+        None,
+        None,
+        RecycleReason.TASKS,
+        RecycleReason.TASKS,
+    ]
+
+
+def test_growth_counts_from_the_first_task_and_not_from_a_bare_child():
+    age, sizes = Age(Recycling(growth_bytes=100)), iter([900, 950, 1000])
+    assert [age.after_task(now, lambda: next(sizes)) for now in (1, 2, 3)] == [
+        None,
+        None,
+        RecycleReason.GROWTH,
+    ]
+
+
+def test_short_tasks_are_not_slowed_by_measuring_each():
+    measured = []
+    age = Age(Recycling(growth_bytes=100))
+    for step in range(100):
+        age.after_task(10 + step * 0.01, lambda: measured.append(1) or 0)
+    assert len(measured) <= 4
+
+
+def test_without_recycling_nothing_is_measured():
+    assert Age(Recycling()).after_task(1.0, pytest.fail) is None
 
 
 @pytest.mark.parametrize(

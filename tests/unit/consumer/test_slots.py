@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from overnight_consumer.deaths import Death
 from overnight_consumer.frames import Answer
 from overnight_consumer.held import Held
+from overnight_consumer.limits import Limits
+from overnight_consumer.recycling import Recycling
 from overnight_consumer.slots import Slot, SlotState
 
 DONE = Answer("done", "", "", 0.1, b"reply")
@@ -29,9 +31,11 @@ class FakeChild:
 class Desk:
     """Write down what a slot reports, and start its children."""
 
-    def __init__(self):
-        self.events, self.children, self.sessions = [], [], set()
-        self.slot = Slot(1, self.start_child, self, self.sessions.add, self.sessions.discard)
+    def __init__(self, limits=None):
+        self.events, self.children, self.deaths, self.sessions = [], [], [], set()
+        self.reasons = Reasons()
+        keep = (self.sessions.add, self.sessions.discard)
+        self.slot = Slot(1, self.start_child, self, *keep, self.reasons, limits or Limits())
         self.slot.start()
 
     def start_child(self, number, voice):
@@ -45,7 +49,8 @@ class Desk:
         self.events.append("answer")
 
     def on_task_death(self, slot, held, death):
-        self.events.append(("death", death.limit_seconds))
+        self.deaths.append(death)
+        self.events.append(("death", death.why and death.why.value))
 
     def on_start_failure(self, slot, death):
         self.events.append("start failure")
@@ -105,7 +110,7 @@ async def test_the_limit_counts_only_from_the_end_of_loading():
     while not desk.children[0].kills:
         await asyncio.sleep(0.001)
     desk.children[0].voice.on_death(KILLED)
-    assert desk.events[-1] == ("death", 0.001)
+    assert desk.events[-1] == ("death", "time_limit")
 
 
 @on_a_loop
@@ -162,3 +167,133 @@ async def test_a_stopped_slot_starts_nothing_more():
     assert desk.children[0].kills == 1
     assert len(desk.children) == 1
     assert desk.events == ["free"]
+
+
+class Reasons:
+    """Write down why children start and how they end."""
+
+    def __init__(self):
+        self.starts, self.ends = [], []
+
+    def child_started(self, number, pid, why):
+        self.starts.append(why.value)
+
+    def child_ended(self, number, pid, how):
+        self.ends.append(how.value)
+
+    def __getattr__(self, name):
+        return lambda *arguments: None
+
+
+@on_a_loop
+async def test_a_child_over_its_memory_is_killed_once_and_its_task_is_told_why():
+    desk = Desk(limits=Limits(memory_limit_bytes=100))
+    desk.children[0].voice.on_ready()
+    desk.slot.run(held())
+    for used in (100, 101, 150):
+        desk.slot.note_memory(used)
+    assert desk.children[0].kills == 1
+    desk.children[0].voice.on_death(KILLED)
+    assert desk.events[-1] == ("death", "memory_limit")
+    assert desk.deaths[0].peak_rss_bytes == 150
+    assert desk.deaths[0].memory_limit_bytes == 100
+
+
+@on_a_loop
+async def test_an_idle_child_is_not_killed_for_its_memory():
+    desk = Desk(limits=Limits(memory_limit_bytes=100))
+    desk.children[0].voice.on_ready()
+    assert not desk.slot.is_watched
+    desk.slot.note_memory(1000)
+    assert desk.children[0].kills == 0
+
+
+@on_a_loop
+async def test_a_limit_that_has_killed_one_child_does_not_hold_back_the_next():
+    desk = Desk(limits=Limits(memory_limit_bytes=100))
+    for number in range(2):
+        desk.children[number].voice.on_ready()
+        desk.slot.run(held())
+        desk.slot.note_memory(101)
+        desk.children[number].voice.on_answer(DONE)
+        desk.slot.renew()
+        desk.children[number].voice.on_death(KILLED)
+    assert [child.kills for child in desk.children] == [1, 1, 0]
+
+
+@on_a_loop
+async def test_an_old_child_serves_until_its_successor_is_warm():
+    desk = Desk(limits=Limits(recycling=Recycling(tasks=2)))
+    first = desk.children[0]
+    first.voice.on_ready()
+    for _ in range(3):
+        desk.slot.run(held())
+        first.voice.on_answer(DONE)
+    assert len(desk.children) == 2
+    assert desk.slot.state is SlotState.FREE
+    desk.slot.run(held())
+    second = desk.children[1]
+    second.voice.on_ready()
+    assert (desk.slot.state, first.stopped) == (SlotState.BUSY, False)
+    first.voice.on_answer(DONE)
+    await asyncio.sleep(0)
+    assert first.stopped
+    desk.slot.run(held())
+    assert (len(first.sent), len(second.sent)) == (4, 1)
+    first.voice.on_death(Death(0, 0, ""))
+    assert desk.events == ["free", *["answer"] * 4]
+    assert desk.reasons.starts == ["first", "recycled_tasks"]
+    assert desk.reasons.ends == ["stopped"]
+
+
+@on_a_loop
+async def test_a_free_slot_changes_its_child_as_soon_as_the_new_one_is_warm():
+    desk = Desk(limits=Limits(recycling=Recycling(tasks=1)))
+    desk.children[0].voice.on_ready()
+    desk.slot.run(held())
+    desk.children[0].voice.on_answer(DONE)
+    desk.children[1].voice.on_ready()
+    await asyncio.sleep(0)
+    assert desk.children[0].stopped
+    assert desk.slot.state is SlotState.FREE
+    assert desk.events == ["free", "answer"]
+
+
+@on_a_loop
+async def test_a_successor_that_cannot_start_leaves_the_old_child_at_work():
+    desk = Desk(limits=Limits(recycling=Recycling(tasks=1)))
+    desk.children[0].voice.on_ready()
+    desk.slot.run(held())
+    desk.children[0].voice.on_answer(DONE)
+    desk.children[1].voice.on_death(Death(7, 0, "no room"))
+    for _ in range(2):
+        desk.slot.run(held())
+        desk.children[0].voice.on_answer(DONE)
+    assert len(desk.children) == 2
+    assert desk.slot.start_failures == 0
+    assert "start failure" not in desk.events
+
+
+@on_a_loop
+async def test_a_successor_takes_over_when_the_old_child_dies():
+    desk = Desk(limits=Limits(recycling=Recycling(tasks=1)))
+    desk.children[0].voice.on_ready()
+    desk.slot.run(held())
+    desk.children[0].voice.on_answer(DONE)
+    desk.slot.run(held())
+    desk.children[1].voice.on_ready()
+    desk.children[0].voice.on_death(KILLED)
+    assert desk.events == ["free", "answer", "free", ("death", None)]
+    assert len(desk.children) == 2
+    desk.slot.run(held())
+    assert len(desk.children[1].sent) == 1
+
+
+@on_a_loop
+async def test_a_stopped_slot_ends_the_successor_too():
+    desk = Desk(limits=Limits(recycling=Recycling(tasks=1)))
+    desk.children[0].voice.on_ready()
+    desk.slot.run(held())
+    desk.children[0].voice.on_answer(DONE)
+    await desk.slot.stop()
+    assert [child.stopped for child in desk.children] == [True, True]

@@ -51,6 +51,7 @@ def golden_messages() -> dict[str, Task | Reply]:
     return {
         "task-least": task,
         "task-by-value": msgspec.structs.replace(task, data=by_value),
+        "task-published-at": msgspec.structs.replace(task, data=by_value, published_at=1767323045.25),
         "task-by-reference": Task(
             v=1,
             job="job-1",

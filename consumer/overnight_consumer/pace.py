@@ -1,0 +1,33 @@
+"""Follow how long tasks last, and say from that how many deliveries to hold."""
+
+from __future__ import annotations
+
+import math
+
+from overnight_consumer.prefetch import is_short, moving_mean, wanted_prefetch
+
+
+class Pace:
+    """Remember recent durations.
+
+    Attributes:
+        mean_seconds: mean of recent tasks as the parent sees them, None if none has ended yet.
+        short: tasks are so short that deliveries are held ahead.
+    """
+
+    def __init__(self) -> None:
+        self.mean_seconds: float | None = None
+        self.short = False
+        self._long_seen_at = -math.inf
+
+    def lasted(self, seconds: float) -> float:
+        """Take note of a task that lasted so long, or does so already; returns the mean."""
+        self.mean_seconds = moving_mean(self.mean_seconds, seconds)
+        return self.mean_seconds
+
+    def prefetch(self, slots: int, now: float, *, long_runs: bool) -> int:
+        """Return how many deliveries to hold; `long_runs` says that a long task runs now."""
+        if long_runs:
+            self._long_seen_at = now
+        self.short = is_short(self.mean_seconds, now - self._long_seen_at, self.short)
+        return wanted_prefetch(slots, self.mean_seconds, self.short)

@@ -1,0 +1,127 @@
+"""Measure tasks that do nothing, end to end with all guarantees, beside Celery, Dramatiq, taskiq and raw pika.
+
+Every contender is measured once a round, one after the other, so that a busy machine hits all alike; what is
+compared are ratios within a round, and of those the median. A task has one point of 200 bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import statistics
+from collections import defaultdict
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import rabbitmq_throughput
+from benchmarks.overnight_runs import Place, consumer, peak_rss_bytes, run
+from benchmarks.peers.side_by_side import PEERS, tasks_per_second
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+pytestmark = [pytest.mark.benchmarks, pytest.mark.timeout(900)]
+
+ROUNDS = int(os.environ.get("OVERNIGHT_BENCH_ROUNDS", "3"))
+SECONDS = float(os.environ.get("OVERNIGHT_BENCH_SECONDS", "10"))
+SLOTS, WARM_UP_TASKS = 2, 4000
+WARM_UP_SHORTFALL = (
+    1.5  # the warm-up is that much slower than what follows: its window and prefetch must grow
+)
+PIKA_MESSAGES = 30_000
+
+TIMES_THE_BEST_PEER, SHARE_OF_PIKA, PARENT_MIB = 2.3, 0.4, 60
+AIM_TASKS = {"rabbitmq": 2000, "embedded": 2500}
+AIM_POINTS = 50_000
+
+
+def test_no_op_tasks_beside_the_peers(
+    tmp_path: Path, points_file: Path, fresh_vhost: Callable[[], str]
+) -> None:
+    for package in ("celery", "dramatiq", "taskiq_aio_pika"):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(
+                f"NOT MEASURED: no {package} here; `make bench` installs the dependency group `bench`"
+            )
+    rates: dict[str, list[float]] = defaultdict(list)
+    parents: dict[str, float] = {}
+    for number in range(ROUNDS):
+        for name in ("rabbitmq", "embedded"):
+            home = tmp_path / f"{name}-{number}"
+            home.mkdir()
+            place = Place(name, home, fresh_vhost() if name == "rabbitmq" else None)
+            rate, parent = _overnight(place, points_file)
+            rates[name].append(rate)
+            parents[name] = max(parent, parents.get(name, 0.0))
+        for peer in PEERS:
+            rates[peer.name].append(tasks_per_second(peer, fresh_vhost(), SECONDS))
+        for who in ("pika", "pika, acks grouped"):
+            rates[who].append(_pika(who, fresh_vhost()))
+    for peer in PEERS:  # once, for the record: without the way back, which is half of the work
+        if peer.name != "celery":
+            bare = replace(peer, environment={**peer.environment, "PEER_RESULTS": "0"})
+            rates[f"{peer.name}, no results"].append(tasks_per_second(bare, fresh_vhost(), SECONDS))
+    _report(rates, parents)
+    compared = [peer.name for peer in PEERS]
+    to_best = _median_ratio(rates, "rabbitmq", compared)
+    to_pika = _median_ratio(rates, "rabbitmq", ["pika, acks grouped"])
+    print(
+        f"RabbitMQ: {to_best:.2f} times the best peer (gate {TIMES_THE_BEST_PEER}), "
+        f"{to_pika:.2f} of raw pika with grouped acks (gate {SHARE_OF_PIKA}), "
+        f"{_median_ratio(rates, 'rabbitmq', ['pika']):.2f} of raw pika with an ack each"
+    )
+    assert max(parents.values()) < PARENT_MIB
+    assert to_pika >= SHARE_OF_PIKA
+    assert to_best >= TIMES_THE_BEST_PEER
+
+
+def test_automatic_batches_carry_many_points_a_second(place: Place, points_file: Path) -> None:
+    with consumer(place, "nothing", slots=SLOTS) as process:
+        run(place, "nothing", str(points_file), "--count", "60000", batch="auto")
+        timed = run(place, "nothing", str(points_file), batch="auto")
+        parent = peak_rss_bytes(process.pid) / 2**20
+    rate = 600_000 / timed.seconds
+    print(
+        f"\n{place.name}: --batch auto, 600,000 points of 200 bytes in {timed.seconds:.1f} s: {rate:,.0f} points/s "
+        f"(aim {AIM_POINTS:,}); consumer's parent {parent:.0f} MiB, driver {timed.peak_rss_bytes / 2**20:.0f} MiB"
+    )
+
+
+def _overnight(place: Place, points_file: Path) -> tuple[float, float]:
+    """Return tasks per second and the peak memory of the consumer's parent in MiB."""
+    with consumer(place, "nothing", slots=SLOTS) as process:
+        warm_up = run(place, "nothing", str(points_file), "--count", str(WARM_UP_TASKS))
+        tasks = int(WARM_UP_TASKS / warm_up.seconds * WARM_UP_SHORTFALL * SECONDS)
+        timed = run(place, "nothing", str(points_file), "--count", str(tasks))
+        return tasks / timed.seconds, peak_rss_bytes(process.pid) / 2**20
+
+
+def _pika(who: str, url: str) -> float:
+    asyncio.run(rabbitmq_throughput.declare(url))
+    return rabbitmq_throughput.measure(who, url, PIKA_MESSAGES)
+
+
+def _median_ratio(rates: dict[str, list[float]], ours: str, others: list[str]) -> float:
+    """Return the median over the rounds of our rate to the best of the others in the same round."""
+    return statistics.median(
+        mine / max(rates[other][number] for other in others) for number, mine in enumerate(rates[ours])
+    )
+
+
+def _report(rates: dict[str, list[float]], parents: dict[str, float]) -> None:
+    settings = {peer.name: peer.settings for peer in PEERS} | {
+        "rabbitmq": f"Overnight, quorum queues, results stored; aim {AIM_TASKS['rabbitmq']:,}",
+        "embedded": f"Overnight, embedded broker, results stored; aim {AIM_TASKS['embedded']:,}",
+        "pika": "messages one way only: window of 1,000 confirms, quorum queue, an ack each",
+        "pika, acks grouped": "the same with an ack for each 50",
+    }
+    print(f"\nno-op tasks/s, {SLOTS} slots or worker processes, median of {ROUNDS} rounds (each round)")
+    for name, found in rates.items():
+        each = ", ".join(f"{rate:,.0f}" for rate in found)
+        print(f"  {name:22} {statistics.median(found):8,.0f}  ({each})  {settings.get(name, '')}")
+    for name, parent in parents.items():
+        print(f"  {name}: the consumer's parent took at most {parent:.0f} MiB (gate {PARENT_MIB})")

@@ -1,0 +1,450 @@
+import asyncio
+import os
+import subprocess
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from overnight_common.brokers.base import Delivery, Message, reply_queue, task_queue
+from overnight_common.messages import VERSION, Cause, Task, decode_reply, encode
+from overnight_common.metrics import Buckets
+from overnight_common.observing import shielded
+from overnight_common.values import encode_values
+from overnight_consumer import gpus
+from overnight_consumer.deaths import Death, ExitReason, exit_reason
+from overnight_consumer.held import DONE, Held
+from overnight_consumer.intake import Intake
+from overnight_consumer.limits import Limits
+from overnight_consumer.memory import session_bytes
+from overnight_consumer.metrics import ConsumerMetrics, watched
+from overnight_consumer.observer import IntakeSight, Nobody, Sight
+from overnight_consumer.service import Service
+from overnight_consumer.slots import Slot, SlotState, StartReason
+from support.broker_use import until
+from support.consumer_settings import settings_of
+from support.memory_broker import MemoryBroker
+
+QUEUE = task_queue("default")
+
+
+class Clock:
+    def __init__(self, at=1000.0):
+        self.at = at
+
+    def __call__(self):
+        return self.at
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def metrics(clock):
+    return ConsumerMetrics(settings_of(slots=2), clock, clock)
+
+
+def values(metrics, name):
+    """Return what one metric says, by label values; a single label stands for itself."""
+    (reading,) = [each for each in metrics.read() if each.family.name == f"overnight_{name}"]
+    return {labels[0] if len(labels) == 1 else labels: value for labels, value in reading.values.items()}
+
+
+def seen_in(metrics, name):
+    """Return those values that are not 0."""
+    return {
+        labels: value
+        for labels, value in values(metrics, name).items()
+        if (sum(value.counts) if isinstance(value, Buckets) else value)
+    }
+
+
+def held(method="toys:double", count=1, outcome="", ran=0.0, **fields):
+    task = Task(VERSION, "job", reply_queue("job", 1), 0, count, 1, method, **fields)
+    intake = Intake(QUEUE, lambda *_: None, lambda *_: None)
+    return Held(
+        task,
+        Delivery(QUEUE, Message(b"", "task"), 0, None),
+        intake,
+        b"",
+        0,
+        slot=1,
+        outcome=outcome,
+        run_seconds=ran,
+    )
+
+
+# Tasks
+
+
+def test_points_and_tasks_are_counted_when_the_reply_is_confirmed(metrics):
+    metrics.started(held(count=7))
+    assert seen_in(metrics, "consumer_tasks_done_total") == {}
+    metrics.confirmed(held(count=7, outcome=DONE), 0.003)
+    assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "toys:double"): 1}
+    assert seen_in(metrics, "consumer_points_done_total") == {("default", "toys:double"): 7}
+    assert seen_in(metrics, "consumer_tasks_failed_total") == {}
+
+
+def test_failures_are_counted_by_cause_and_bring_no_points(metrics):
+    metrics.confirmed(held(outcome=Cause.KILLED_BY_SIGNAL.value), 0.003)
+    assert seen_in(metrics, "consumer_tasks_failed_total") == {("default", "killed_by_signal"): 1}
+    assert seen_in(metrics, "consumer_points_done_total") == {}
+
+
+def test_a_probe_is_no_task(metrics):
+    metrics.confirmed(held(count=0, outcome=DONE), 0.003)
+    assert seen_in(metrics, "consumer_tasks_done_total") == {}
+
+
+def test_every_cause_and_served_method_begins_at_zero(metrics):
+    assert set(values(metrics, "consumer_tasks_failed_total")) == {
+        ("default", cause.value) for cause in Cause
+    }
+    assert values(metrics, "consumer_tasks_done_total") == {("default", "toys:double"): 0}
+
+
+def test_the_wait_is_from_publication_to_start_and_never_negative(metrics, clock):
+    for ago in (3.0, -5.0):
+        metrics.started(held(published_at=clock.at - ago))
+    metrics.started(held())  # by a producer that does not tell
+    (wait,) = values(metrics, "consumer_wait_seconds").values()
+    assert (sum(wait.counts), wait.sum) == (2, 3.0)
+
+
+def test_names_of_methods_that_only_messages_know_are_all_called_unknown(metrics):
+    for number in range(100):
+        metrics.confirmed(held(f"nobody:serves{number}", outcome="method_unavailable", ran=1.0), 0.1)
+    assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown")}
+
+
+def test_a_method_of_a_served_module_is_named_once_it_did_a_task():
+    metrics = ConsumerMetrics(settings_of(methods=("toys",)))
+    metrics.confirmed(held("triple", outcome="exception", ran=1.0), 0.1)
+    metrics.confirmed(held("triple", outcome=DONE, ran=1.0), 0.1)
+    assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown"), ("default", "triple")}
+    assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "triple"): 1}
+
+
+def test_the_text_of_a_command_is_no_label():
+    metrics = ConsumerMetrics(settings_of(methods=(), commands=("sh secret.sh",)))
+    metrics.confirmed(held("command:sh secret.sh", outcome=DONE), 0.1)
+    assert values(metrics, "consumer_tasks_done_total") == {("default", "command"): 1}
+
+
+# Slots
+
+
+def test_busy_seconds_grow_while_a_task_runs_and_stand_still_after_it(metrics, clock):
+    metrics.slot_is(1, SlotState.FREE)
+    clock.at += 100
+    metrics.slot_is(1, SlotState.BUSY)
+    for ran in (1.0, 2.0, 3600.0):
+        clock.at += ran
+    assert values(metrics, "slot_busy_seconds_total") == {"1": 3603.0, "2": 0.0}
+    metrics.slot_is(1, SlotState.FREE)
+    clock.at += 50
+    metrics.slot_is(1, SlotState.BUSY)
+    clock.at += 7
+    assert values(metrics, "slot_busy_seconds_total")["1"] == 3610.0
+
+
+def test_the_oldest_task_is_that_of_the_slot_that_is_busy_longest(metrics, clock):
+    assert values(metrics, "consumer_oldest_task_seconds") == {(): 0}
+    metrics.slot_is(2, SlotState.BUSY)
+    clock.at += 30
+    metrics.slot_is(1, SlotState.BUSY)
+    clock.at += 10
+    assert values(metrics, "consumer_oldest_task_seconds") == {(): 40}
+    metrics.slot_is(2, SlotState.STARTING)
+    assert values(metrics, "consumer_oldest_task_seconds") == {(): 10}
+
+
+def test_slots_by_state_always_sum_up_to_the_slots_there_are(metrics):
+    for state in SlotState:
+        metrics.slot_is(1, state)
+        assert sum(values(metrics, "consumer_slots").values()) == 2
+
+
+def test_memory_is_that_of_the_child_and_all_it_started_and_absent_without_a_child(metrics):
+    grandchild = "x = b'x' * 40_000_000; print(1, flush=True); input()"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
+    with child:
+        assert child.stdout.readline() == b"1\n"
+        metrics.child_started(1, child.pid, StartReason.FIRST)
+        assert set(values(metrics, "slot_memory_bytes")) == {"1"}
+        assert (
+            45_000_000 < values(metrics, "slot_memory_bytes")["1"] == session_bytes(child.pid) < 200_000_000
+        )
+        child.stdin.write(b"\n")
+    assert values(metrics, "slot_memory_bytes") == {}
+
+
+def test_a_child_that_ends_after_its_successor_began_does_not_hide_it(metrics):
+    metrics.child_started(1, os.getpid(), StartReason.FIRST)
+    metrics.child_started(1, os.getsid(0), StartReason.RENEWAL)
+    metrics.child_ended(1, os.getpid(), ExitReason.STOPPED)
+    assert seen_in(metrics, "child_starts_total") == {"first": 1, "renewal": 1}
+    assert seen_in(metrics, "child_exits_total") == {"stopped": 1}
+    assert set(values(metrics, "slot_memory_bytes")) == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(-9, "killed"), (-11, "segmentation_fault"), (-6, "signal"), (0, "exit_status"), (3, "exit_status")],
+)
+def test_a_death_of_which_we_are_innocent_is_told_from_its_status(status, reason):
+    assert exit_reason(Death(status, 0, "")).value == reason
+
+
+class Recorder(Nobody):
+    def __init__(self):
+        self.starts, self.ends = [], []
+
+    def child_started(self, number, pid, why):
+        self.starts.append(why)
+
+    def child_ended(self, number, pid, how):
+        self.ends.append(how)
+
+
+class FakeChild:
+    pid = 4711
+
+    def __init__(self, voice):
+        self.voice, self.kills = voice, 0
+
+    def send(self, work):
+        pass
+
+    def kill(self):
+        self.kills += 1
+
+    async def stop(self, patience_seconds):
+        self.die(0)
+
+    def die(self, status):
+        self.voice.on_death(Death(status, 0, ""))
+
+
+class Deaf:
+    def __getattr__(self, name):
+        return lambda *_: None
+
+
+def test_each_end_of_a_child_has_its_reason_and_each_start_too():
+    async def go():
+        children = []
+
+        def start(number, voice):
+            children.append(FakeChild(voice))
+            return children[-1]
+
+        recorder = Recorder()
+        limits = Limits(time_limit_seconds=0.001, memory_limit_bytes=100)
+        slot = Slot(1, start, Deaf(), lambda _: None, lambda _: None, recorder, limits)
+        slot.start()
+        children[-1].die(1)  # while starting
+        await until(lambda: len(children) == 2, "another one is started")
+        for end in ("kill", "abandon", "limit", "memory"):
+            children[-1].voice.on_ready()
+            slot.run(held())
+            if end == "abandon":
+                slot.abandon()
+            elif end == "limit":
+                children[-1].voice.on_started()
+                await until(lambda: children[-1].kills, "the limit passes")
+            elif end == "memory":
+                slot.note_memory(101)
+            children[-1].die(-9)
+        children[-1].voice.on_ready()
+        slot.renew()
+        await slot.stop()
+        return recorder
+
+    recorder = asyncio.run(go())
+    assert [why.value for why in recorder.starts] == [
+        "first",
+        "backoff",
+        *["death"] * 4,
+        "renewal",
+    ]
+    assert [how.value for how in recorder.ends] == [
+        *("start_failed", "killed", "cancelled", "time_limit", "memory_limit", "stopped", "stopped"),
+    ]
+
+
+# Readiness
+
+
+def sight(consuming=True, paused=False, draining=False):
+    return Sight((IntakeSight(QUEUE, consuming, paused, 4),), held=3, draining=draining)
+
+
+def test_ready_means_connected_and_really_consuming_from_every_queue(metrics):
+    assert "not connected" in metrics.not_ready()
+    metrics.broker.follow(MemoryBroker())
+    assert "subscribed" in metrics.not_ready()
+    for seen, words in (
+        (sight(), ""),
+        (sight(consuming=False), f"no tasks come from {QUEUE}"),
+        (sight(consuming=False, paused=True), "at fault"),
+        (sight(draining=True), "stopping"),
+    ):
+        metrics.seen(seen)
+        assert words in metrics.not_ready()
+        assert bool(metrics.not_ready()) == bool(words)
+    two = Sight((*sight().intakes, *sight(consuming=False).intakes))
+    metrics.seen(two)
+    assert metrics.not_ready()
+
+
+def test_what_the_loop_saw_last_is_shown(metrics):
+    metrics.broker.follow(MemoryBroker())
+    metrics.seen(sight(paused=True, consuming=False))
+    assert values(metrics, "consumer_consuming") == {"default": 0}
+    assert values(metrics, "consumer_paused") == {"default": 1}
+    assert values(metrics, "consumer_prefetch_deliveries") == {"default": 4}
+    assert values(metrics, "consumer_held_deliveries") == {(): 3}
+    metrics.seen(sight(draining=True))
+    assert values(metrics, "consumer_draining") == {(): 1}
+
+
+# GPUs
+
+
+class NVMLError(Exception):
+    pass
+
+
+def fake_nvml(count=2, init=None, lost=()):
+    def memory(handle):
+        if handle in lost:
+            raise NVMLError
+        return types.SimpleNamespace(used=10 * (handle + 1), total=100)
+
+    def started():
+        if init:
+            raise init
+
+    return types.SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=started,
+        nvmlDeviceGetCount=lambda: count,
+        nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetUtilizationRates=lambda handle: types.SimpleNamespace(gpu=25),
+    )
+
+
+def test_gpus_are_shown_where_nvml_is(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(lost=(1,)))
+    readings = {reading.family.name: reading.values for reading in gpus.reader()()}
+    assert readings == {
+        "overnight_gpu_memory_used_bytes": {("0",): 10},
+        "overnight_gpu_memory_bytes": {("0",): 100},
+        "overnight_gpu_busy_ratio": {("0",): 0.25},
+    }
+
+
+@pytest.mark.parametrize("module", [None, fake_nvml(init=NVMLError())], ids=["no package", "no driver"])
+def test_without_nvml_nothing_is_said_of_gpus(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    assert gpus.reader()() == []
+
+
+# A whole consumer, in this process
+
+
+class Broken:
+    """Raise in every hook."""
+
+    def __init__(self):
+        self.called = set()
+
+    def _raise(self, name):
+        self.called.add(name)
+        raise RuntimeError(f"the registry is broken: {name}")
+
+    def slot_is(self, *_):
+        self._raise("slot_is")
+
+    def child_started(self, *_):
+        self._raise("child_started")
+
+    def child_ended(self, *_):
+        self._raise("child_ended")
+
+    def started(self, *_):
+        self._raise("started")
+
+    def confirmed(self, *_):
+        self._raise("confirmed")
+
+    def accused(self, *_):
+        self._raise("accused")
+
+    def seen(self, *_):
+        self._raise("seen")
+
+
+async def served(settings, observer, tasks):
+    """Run a consumer until it is idle, and return the replies by attempt."""
+    broker = MemoryBroker()
+    await broker.declare(QUEUE)
+    await broker.declare(reply_queue("job", 1))
+    for task in tasks:
+        broker.publish(QUEUE, Message(encode(task), "task"), lambda _: None)
+    assert await Service(settings, broker, observer).run() == 0
+    replies = [decode_reply(body) for body in broker.bodies(reply_queue("job", 1))]
+    assert len(broker.acked) == len(tasks)
+    return {reply.attempt: reply for reply in replies}
+
+
+def task_of(method, attempt):
+    data = encode_values(np.array([1, 2]), 2)
+    return Task(VERSION, "job", reply_queue("job", 1), 0, 2, attempt, method, data=data)
+
+
+def test_a_broken_registry_harms_no_task(caplog):
+    methods = ("toys:double", "toys:raises", "toys:exits")
+    settings = settings_of(methods=methods, idle_exit_seconds=0.5)
+    tasks = [task_of(method, attempt) for attempt, method in enumerate((*methods, "toys:double"), 1)]
+    broken = Broken()
+    replies = asyncio.run(served(settings, shielded(broken), tasks))
+    assert {attempt: reply.kind for attempt, reply in replies.items()} == {
+        1: "done",
+        2: "failed",
+        3: "failed",
+        4: "done",
+    }
+    assert broken.called == {"slot_is", "child_started", "child_ended", "started", "confirmed", "seen"}
+
+
+def test_what_a_whole_consumer_did_is_in_its_figures(monkeypatch):
+    methods = ("toys:double", "toys:exits")
+    settings = settings_of(methods=methods, idle_exit_seconds=0.5, metrics_port=0)
+    tasks = [task_of(method, attempt) for attempt, method in enumerate((*methods, "toys:double"), 1)]
+    kept = []
+    monkeypatch.setattr(
+        "overnight_consumer.metrics.shielded", lambda observer: kept.append(observer) or observer
+    )
+
+    async def go():
+        with watched(settings, MemoryBroker(), 0) as observer:
+            return await served(settings, observer, tasks)
+
+    asyncio.run(go())
+    (metrics,) = kept
+    assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "toys:double"): 2}
+    assert seen_in(metrics, "consumer_points_done_total") == {("default", "toys:double"): 4}
+    assert seen_in(metrics, "consumer_tasks_failed_total") == {("default", "exit_status"): 1}
+    assert seen_in(metrics, "child_starts_total") == {"first": 1, "death": 1}
+    assert seen_in(metrics, "child_exits_total") == {"exit_status": 1, "stopped": 1}
+    assert values(metrics, "consumer_slots")["stopped"] == 1
