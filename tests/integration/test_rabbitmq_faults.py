@@ -375,3 +375,24 @@ def test_each_change_of_state_is_one_line_in_the_log(
     lines = [line for line in lines if "ack timeout" not in line]
     assert [line.split()[0] for line in lines] == ["connected", "lost", "connected"]
     assert "closed by the test" in lines[1]
+
+
+@pytest.mark.parametrize("role", ["consumes", "publishes"])
+def test_a_service_works_again_when_only_one_of_its_two_connections_was_lost(
+    node: RabbitMQNode, url: str, role: str
+) -> None:
+    async def scene() -> None:
+        broker = broker_at(url)
+        async with opened(broker):
+            await broker.declare(QUEUE)
+            inbox = Inbox(broker, ack=True)
+            await broker.subscribe(QUEUE, 1, inbox, inbox.lost)
+
+            assert await asyncio.to_thread(node.close_connections, only=f"overnight {role}") == 1
+
+            await until(lambda: broker.state is BrokerState.DISCONNECTED, "the loss")
+            await until(lambda: broker.state is BrokerState.CONNECTED, "both connections")
+            await put(broker, QUEUE, b"1")
+            await inbox.wait(1)
+
+    asyncio.run(scene())
