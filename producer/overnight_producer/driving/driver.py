@@ -10,11 +10,13 @@ import asyncio
 import contextlib
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message, reply_queue
+from overnight_common.brokers.patience import AGAIN_SECONDS, patiently
 from overnight_common.dead_letters import bury
-from overnight_common.errors import DecodeError, OvernightError, PublishError
+from overnight_common.errors import BrokerUnreachableError, DecodeError, OvernightError, PublishError
 from overnight_common.messages import Encoded, decode_reply
 from overnight_common.values import count_values
 from overnight_producer.driving.batching import Pace, measured, next_points
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 REPLY_PREFETCH = 2000
 HOUSEKEEPING_SECONDS = 1.0
+FAREWELL_SECONDS = 15.0
 SUCCESS_SHARE_TO_GO_ON = 0.1
 
 
@@ -141,7 +144,10 @@ class Driver:
         )
         try:
             while self._ending is None:
-                await self._drive_epoch()
+                try:
+                    await self._drive_epoch()
+                except BrokerUnreachableError:  # the link broke under a question; it comes back by itself
+                    await asyncio.sleep(AGAIN_SECONDS)
         finally:
             looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -180,9 +186,12 @@ class Driver:
         if self._ending is not None:
             self._take_arrived_only()
             if self._ending.kind in (EndingKind.DONE, EndingKind.CANCELLED):
-                await self._broker.delete(self._reply_queue)
-                if self._spec.has_own_queue:
-                    await self._broker.delete(self._queue)
+                own = [self._queue] if self._spec.has_own_queue else []
+                for queue in (self._reply_queue, *own):
+                    with contextlib.suppress(
+                        BrokerUnreachableError
+                    ):  # an unused queue goes by itself in the end
+                        await patiently(partial(self._broker.delete, queue), FAREWELL_SECONDS)
 
     def _begin_epoch(self) -> None:
         # No reply to what is out can arrive without the old queue: all of it goes back to waiting.
