@@ -23,7 +23,7 @@ from overnight_producer.driving.batching import Pace, measured, next_points
 from overnight_producer.driving.driver_settings import DriverSettings
 from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.driving.live_window import LiveWindow
-from overnight_producer.driving.observer import NOBODY, DriveObserver
+from overnight_producer.driving.observer import NOBODY, Cycle, DriveObserver
 from overnight_producer.driving.rates import Rates
 from overnight_producer.driving.reckoning import Observer, Reckoning
 from overnight_producer.driving.share import QueueShare
@@ -77,6 +77,7 @@ class Driver:
         self._settings = settings
         self._recall = recall
         self._onlooker = onlooker
+        self._cycled = Cycle()
         self._cursor = job.cursor
         self._worklist = Worklist(job.ranges())
         self._rates = Rates(now)
@@ -268,9 +269,12 @@ class Driver:
                 self._keep_house(tx, now)
             if self._ending is None:
                 self._fill_window(tx, now, outgoing)
-            written_at = time.monotonic()
+            ready_at = time.monotonic()
+        self._cycled.written = tx.written
         if deliveries or failed or outgoing or tx.written.dropped:
-            self._onlooker.committed(tx.written, time.monotonic() - written_at)
+            self._cycled.commit_seconds = time.monotonic() - ready_at
+        self._onlooker.cycled(self._cycled)
+        self._cycled = Cycle()
         for delivery in acks:
             self._broker.ack(delivery)
         for range_, message in outgoing:
@@ -299,7 +303,7 @@ class Driver:
         if reply.start == reply.stop:
             self._silences.probe_back(reply.attempt, now)
             return
-        self._onlooker.replied(reply)
+        self._cycled.replies.append(reply)
         if reply.kind == "done":
             size = len(reply.result.body) if reply.result is not None else 0
             self._pace = measured(self._pace, reply.stop - reply.start, reply.seconds, size)
@@ -356,8 +360,9 @@ class Driver:
 
         def settled(error: PublishError | None) -> None:
             self._unsettled.discard(key)
-            self._onlooker.published(time.monotonic() - sent_at, error)
-            if error is not None:
+            if error is None:
+                self._cycled.confirm_seconds.append(time.monotonic() - sent_at)
+            else:
                 self._failed_publishes.append((range_, error))
                 self._wake.set()
 
