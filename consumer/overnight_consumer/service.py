@@ -10,9 +10,11 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import DEAD_QUEUE, task_queue
+from overnight_common.brokers.patience import patiently
 from overnight_consumer.child_process import ChildProcess
 from overnight_consumer.frames import Setup
 from overnight_consumer.guard import Guard
@@ -58,11 +60,12 @@ class Service:
             BrokerUnreachableError: the broker did not answer in time.
             BrokerError: a queue is not as it must be.
         """
-        await self._broker.open(self._settings.broker_timeout_seconds)
+        patience = self._settings.broker_timeout_seconds
+        await self._broker.open(patience)
         try:
             queues = [task_queue(name) for name in self._settings.queues]
             for queue in [*queues, DEAD_QUEUE]:
-                await self._broker.declare(queue)
+                await patiently(partial(self._broker.declare, queue), patience)
             return await self._serve(queues)
         finally:
             await self._broker.close()

@@ -80,6 +80,7 @@ class Tasks:
             self._broker.hand_back(delivery)
             return
         body, count = delivery.message.body, delivery.delivery_count
+        self._pace.weighed(len(body))
         try:
             task = decode_task(body)
         except NewerVersionError as error:

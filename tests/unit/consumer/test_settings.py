@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from overnight_common.errors import BadInputError
+from overnight_consumer.limits import Limits
 from overnight_consumer.settings import RawSettings, environment_commands, inherited_environment, validated
 
 
@@ -34,6 +35,10 @@ def test_every_fault_is_told_at_once(tmp_path):
         device="abacus",
         log_level="loud",
         broker_timeout=-1,
+        time_limit=0,
+        memory_limit="much",
+        recycle_tasks=0,
+        recycle_growth="1X",
     )
     with pytest.raises(BadInputError) as caught:
         validated(raw)
@@ -46,6 +51,10 @@ def test_every_fault_is_told_at_once(tmp_path):
         "device",
         "log-level",
         "broker-timeout",
+        "time-limit",
+        "memory-limit 'much'",
+        "recycle-tasks",
+        "recycle-growth '1X'",
     ):
         assert f"--{flag}" in faults
     for words in ("gone", "'no such'", "'-x'", "--command is empty", "'a b'", "''", "nowhere", "--slots '0'"):
@@ -67,3 +76,13 @@ def test_children_do_not_get_the_address_of_the_broker(monkeypatch):
 def test_commands_in_the_environment_are_one_a_line(monkeypatch):
     monkeypatch.setenv("OVERNIGHT_COMMAND", "python a.py --x 1\n\nsh b.sh\n")
     assert environment_commands() == ("python a.py --x 1", "sh b.sh")
+
+
+def test_limits_are_read_with_their_units(tmp_path):
+    raw = RawSettings(
+        commands=("true",), source=tmp_path, memory_limit="1.5G", recycle_growth="200M", recycle_tasks=5
+    )
+    limits = validated(raw).limits
+    assert limits.memory_limit_bytes == 3 * 2**29
+    assert (limits.recycling.tasks, limits.recycling.growth_bytes) == (5, 200 * 2**20)
+    assert validated(RawSettings(commands=("true",), source=tmp_path, memory_limit="none")).limits == Limits()

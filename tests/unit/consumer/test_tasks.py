@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Message
+from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message
 from overnight_common.errors import NotConnectedError, RefusedError
 from overnight_common.messages import VERSION, Cause, Encoded, Task, decode_reply, encode
 from overnight_consumer import reply_queues
@@ -74,6 +74,11 @@ class Bench:
         held, slot.held, slot.state = slot.held, None, SlotState.FREE
         body = reply_to(held.task, consumer="me", slot=slot.number)
         self.tasks.on_answer(slot, held, Answer(kind, cause, "note", 0.1, body))
+
+    def delivery(self, start=0, count=0):
+        """Return a delivery that was handed out so often before."""
+        task = Task(VERSION, "job", REPLIES, start, start + 1, 1, "m", data=Encoded("json", b"[1]"))
+        return Delivery(QUEUE, Message(encode(task), "task"), count, (self.intake._subscription, -1))
 
     @property
     def replies(self):
@@ -472,3 +477,67 @@ def test_a_task_is_named_in_the_log_when_it_starts_and_ends(bench, caplog):
     assert "slot 1 starts m [7, 8) of job job, attempt 1" in caplog.text
     assert "slot 1 finished m [7, 8)" in caplog.text
     assert tasks_module.log.name == "overnight.consumer"
+
+
+def test_a_consumer_begins_with_one_delivery_and_takes_more_when_that_is_no_suspect(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=3)
+        await bench.open()
+        for start in range(5):
+            bench.publish(start)
+        assert bench.intake.sight.prefetch == 1
+        await settle()
+        assert bench.intake.sight.prefetch == 3
+        assert [slot.state for slot in bench.slots] == [SlotState.BUSY] * 3
+
+    asyncio.run(run())
+
+
+def test_a_suspect_is_held_alone_until_another_task_comes(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=3)
+        await bench.open()
+        bench.tasks.on_delivery(bench.intake, bench.delivery(count=3))
+        assert bench.intake.sight.prefetch == 1
+        bench.tasks.tick(time.monotonic())
+        assert bench.intake.sight.prefetch == 1
+        bench.tasks.on_delivery(bench.intake, bench.delivery(start=1, count=2))
+        assert bench.intake.sight.prefetch >= 3
+
+    asyncio.run(run())
+
+
+def test_a_suspect_that_has_run_for_a_minute_keeps_no_slot_idle(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=3)
+        await bench.open()
+        bench.tasks.on_delivery(bench.intake, bench.delivery(count=3))
+        bench.tasks.tick(time.monotonic() + 59)
+        assert bench.intake.sight.prefetch == 1
+        bench.tasks.tick(time.monotonic() + 61)
+        assert bench.intake.sight.prefetch >= 3
+
+    asyncio.run(run())
+
+
+def test_a_copy_of_what_runs_here_is_no_suspect(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=3)
+        await bench.open()
+        bench.tasks.on_delivery(bench.intake, bench.delivery())
+        bench.tasks.on_delivery(bench.intake, bench.delivery(count=4))
+        assert bench.intake.sight.prefetch == 3
+
+    asyncio.run(run())
+
+
+def test_what_ran_is_handed_back_when_the_slots_have_stopped(bench):
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        bench.tasks.hand_back_running()
+        assert len(bench.broker.handed_back) == 1
+        assert len(bench.tasks) == 0
+
+    asyncio.run(run())

@@ -8,7 +8,7 @@ import pytest
 from overnight_common.brokers.amqp_topology import shape_of
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
 from overnight_consumer import cli as consumer_cli
-from overnight_producer import running
+from overnight_producer import statuses as exit_status
 from support.markdown import code, document, table
 
 OPERATIONS = document("docs/operations.md")
@@ -26,12 +26,12 @@ def statuses(program):
 
 def test_the_exit_codes_of_the_producer_are_its_constants():
     assert statuses("`overnight`") == {
-        running.DONE,
-        running.SOME_GIVEN_UP,
-        running.BAD_INPUT,
-        running.UNREACHABLE,
-        running.CANCELLED,
-        running.INTERRUPTED,
+        exit_status.DONE,
+        exit_status.SOME_GIVEN_UP,
+        exit_status.BAD_INPUT,
+        exit_status.UNREACHABLE,
+        exit_status.CANCELLED,
+        exit_status.INTERRUPTED,
     }
 
 
@@ -39,6 +39,7 @@ def test_the_exit_codes_of_the_consumer_are_its_constants():
     signals = {128 + 2, 128 + 15}
     assert statuses("`overnight-consumer`") == {
         0,
+        consumer_cli.EXIT_UNHEALTHY,
         consumer_cli.EXIT_BAD_INPUT,
         consumer_cli.EXIT_UNREACHABLE,
         *signals,
@@ -55,6 +56,7 @@ def test_the_exit_codes_of_the_consumer_are_its_constants():
         ("overnight_producer", ["queues", *NOBODY_THERE], 3),
         ("overnight_producer", ["doctor", *NOBODY_THERE], 1),
         ("overnight_consumer", [], 2),
+        ("overnight_consumer", ["check", "--metrics-port", "1"], 1),
         ("overnight_consumer", ["--methods", "shapley", *NOBODY_THERE], 3),
         ("overnight_consumer", ["--methods", "shapley", "--slots", "1", "--idle-exit", "0"], 0),
     ],
