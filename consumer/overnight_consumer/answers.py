@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from overnight_common.brokers.base import Message
-
 from overnight_common.messages import (
     VERSION,
     Cause,
