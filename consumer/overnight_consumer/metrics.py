@@ -32,8 +32,8 @@ from overnight_consumer import gpus
 from overnight_consumer.catalogue import COMMAND_PREFIX
 from overnight_consumer.deaths import ExitReason
 from overnight_consumer.held import DONE
-from overnight_consumer.memory import session_bytes
-from overnight_consumer.observer import Sight
+from overnight_consumer.memory_use import processes_of, used_bytes
+from overnight_consumer.observer import Sight, SlotSight
 from overnight_consumer.slots import SlotState, StartReason
 from overnight_consumer.threads import threads_per_slot
 
@@ -87,7 +87,10 @@ BUSY = Family(
     "overnight_slot_busy_seconds_total", "counter", "Time with a task; grows while it runs.", ("slot",)
 )
 MEMORY = Family(
-    "overnight_slot_memory_bytes", "gauge", "Resident memory of the child and all it started.", ("slot",)
+    "overnight_slot_memory_bytes",
+    "gauge",
+    "Memory of the child and all it started, as its limit counts it.",
+    ("slot",),
 )
 OLDEST = Family(
     "overnight_consumer_oldest_task_seconds", "gauge", "Age of the task that runs longest; 0 if none runs."
@@ -134,8 +137,9 @@ class ConsumerMetrics:
         self._threads = threads_per_slot(settings.cores, settings.slots)
         self._cores = settings.cores
         self._served = {name for name in settings.methods if ":" in name or name in known_methods()}
-        self._slots = [_Slot() for _ in range(settings.slots)]
-        self._sight = Sight()
+        self._pids: dict[int, int] = {}  # of each child -> number of its slot
+        self._confirmed: list[Held] = []
+        self._sight = Sight(slots=(SlotSight(SlotState.STOPPED, 0.0, 0.0, None),) * settings.slots)
         self._read_gpus = gpus.reader()
         self.broker = BrokerFigures()
         queues = [(queue_label(name),) for name in settings.queues]
@@ -155,38 +159,40 @@ class ConsumerMetrics:
 
     # Hooks
 
-    def slot_is(self, number: int, state: SlotState) -> None:
-        """Count what was busy until now."""
-        slot, at = self._slots[number - 1], self._monotonic()
-        was, busy, since = slot.now
-        slot.now = (state, busy + at - since if was is SlotState.BUSY else busy, at)
+    def confirmed(self, held: Held) -> None:
+        """Keep a task for the next `seen`: many at a time cost less than one by one."""
+        self._confirmed.append(held)
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
         """Count a start."""
         self._starts.add((why.value,))
-        self._slots[number - 1].pid = pid
+        self._pids[pid] = number
 
-    def child_ended(self, number: int, pid: int, how: ExitReason) -> None:
+    def child_ended(self, number: int, pid: int, how: ExitReason) -> None:  # noqa: ARG002 - as observers have it
         """Count an end; the next child may be there already."""
         self._exits.add((how.value,))
-        slot = self._slots[number - 1]
-        if slot.pid == pid:
-            slot.pid = None
+        self._pids.pop(pid, None)
 
-    def started(self, held: Held) -> None:
-        """Note how long a task has waited."""
-        self.slot_is(held.slot, SlotState.BUSY)
-        published_at = held.task.published_at
-        if published_at:
-            waited = self._wall() - published_at
-            self._wait.observe(waited if waited > 0 else 0.0, (queue_label(held.intake.queue),))
+    def accused(self, queue: str) -> None:
+        """Count a pause."""
+        self._pauses.add((queue_label(queue),))
 
-    def confirmed(self, held: Held, seconds: float) -> None:
-        """Count what a reply told."""
-        self._confirm.observe(seconds)
+    def seen(self, sight: Sight) -> None:
+        """Count the tasks confirmed since the last time, and keep how things are."""
+        confirmed, self._confirmed = self._confirmed, []
+        for held in confirmed:
+            self._count(held)
+        for slot in sight.slots:
+            if slot.held is not None:
+                self._note_wait(slot.held)
+        self._sight = sight
+
+    def _count(self, held: Held) -> None:
+        self._confirm.observe(held.confirm_seconds)
         task = held.task
         if task.start == task.stop:
             return  # a probe is no task
+        self._note_wait(held)
         queue = queue_label(held.intake.queue)
         labels = (queue, self._method(held))
         if held.run_seconds > 0:
@@ -197,13 +203,13 @@ class ConsumerMetrics:
         else:
             self._tasks_failed.add((queue, held.outcome))
 
-    def accused(self, queue: str) -> None:
-        """Count a pause."""
-        self._pauses.add((queue_label(queue),))
-
-    def seen(self, sight: Sight) -> None:
-        """Keep how things are."""
-        self._sight = sight
+    def _note_wait(self, held: Held) -> None:
+        """Note how long a task had waited when it was given to a child."""
+        if held.wait_noted or not held.task.published_at or not held.dispatched_at:
+            return
+        held.wait_noted = True
+        started_at = self._wall() - (self._monotonic() - held.dispatched_at)
+        self._wait.observe(max(0.0, started_at - held.task.published_at), (queue_label(held.intake.queue),))
 
     def _method(self, held: Held) -> str:
         """Return the label of a task's method: a closed set, whatever messages say."""
@@ -250,21 +256,19 @@ class ConsumerMetrics:
         yield from self._read_gpus()
 
     def _read_slots(self) -> Iterator[Reading]:
-        now = self._monotonic()
+        slots = self._sight.slots
         states: dict[Labels, float] = {(state.value,): 0.0 for state in SlotState}
-        busy: dict[Labels, float] = {}
+        for slot in slots:
+            states[(slot.state.value,)] += 1
+        yield Reading(SLOTS, states)
+        yield Reading(BUSY, {(str(number),): slot.busy_seconds for number, slot in enumerate(slots, 1)})
+        yield one(OLDEST, max((slot.task_seconds for slot in slots), default=0.0))
         memory: dict[Labels, float] = {}
-        oldest = 0.0
-        for number, slot in enumerate(self._slots, 1):
-            state, busy_before, since = slot.now
-            running_seconds = max(0.0, now - since) if state is SlotState.BUSY else 0.0
-            states[(state.value,)] += 1
-            busy[(str(number),)] = busy_before + running_seconds
-            oldest = max(oldest, running_seconds)
-            size_bytes = session_bytes(slot.pid)
-            if size_bytes:
-                memory[(str(number),)] = size_bytes
-        yield from (Reading(SLOTS, states), Reading(BUSY, busy), Reading(MEMORY, memory), one(OLDEST, oldest))
+        pids = self._pids.copy()
+        for pid, processes in processes_of(pids).items():
+            number = (str(pids[pid]),)
+            memory[number] = memory.get(number, 0) + used_bytes(processes)
+        yield Reading(MEMORY, memory)
 
     def _read_sight(self) -> Iterator[Reading]:
         sight = self._sight
@@ -280,14 +284,6 @@ class ConsumerMetrics:
         yield from (Reading(CONSUMING, consuming), Reading(PAUSED, paused), Reading(PREFETCH, prefetch))
         yield one(HELD, sight.held)
         yield one(DRAINING, sight.draining)
-
-
-class _Slot:
-    """Hold (state, busy seconds before it, since when) of one slot, replaced in one step."""
-
-    def __init__(self) -> None:
-        self.now = (SlotState.STOPPED, 0.0, 0.0)
-        self.pid: int | None = None
 
 
 @contextmanager

@@ -29,19 +29,40 @@ class IntakeSight:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotSight:
+    """Show one slot.
+
+    Attributes:
+        state: what it does.
+        busy_seconds: how long it has been busy in all, until now.
+        task_seconds: how long the task that it runs has run until now, 0 if it runs none.
+        held: that task.
+    """
+
+    state: SlotState
+    busy_seconds: float
+    task_seconds: float
+    held: Held | None
+
+
+@dataclass(frozen=True, slots=True)
 class Sight:
     """Show a consumer at one moment; `held` counts its un-acked deliveries."""
 
     intakes: tuple[IntakeSight, ...] = ()
+    slots: tuple[SlotSight, ...] = ()
     held: int = 0
     draining: bool = False
 
 
 class Observer(Protocol):
-    """Hear what happens; every call comes from the loop, and what it raises goes no further (`shielded`)."""
+    """Hear what happens; every call comes from the loop, and what it raises goes no further (`shielded`).
 
-    def slot_is(self, number: int, state: SlotState) -> None:
-        """A slot has changed its state, but for `started`."""
+    Tasks may be many: `confirmed` is the only call for each of them. All else is rare, or has its own pace.
+    """
+
+    def confirmed(self, held: Held) -> None:
+        """The broker has the reply to a task safely; `held` says what it tells and how long all took."""
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
         """A slot has started a child."""
@@ -49,35 +70,23 @@ class Observer(Protocol):
     def child_ended(self, number: int, pid: int, how: ExitReason) -> None:
         """A child is gone."""
 
-    def started(self, held: Held) -> None:
-        """A task was given to a child: the slot `held.slot` is busy from now on."""
-
-    def confirmed(self, held: Held, seconds: float) -> None:
-        """The broker has the reply safely, `seconds` after it was sent; `held` says what it tells."""
-
     def accused(self, queue: str) -> None:
         """This consumer takes nothing from a queue for a while, since it is at fault itself."""
 
     def seen(self, sight: Sight) -> None:
-        """This is how things are; called a few times a second."""
+        """This is how things are; called four times a second."""
 
 
 class Nobody:
     """Be the observer when nobody looks on."""
 
-    def slot_is(self, number: int, state: SlotState) -> None:
+    def confirmed(self, held: Held) -> None:
         """Do nothing."""
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
         """Do nothing."""
 
     def child_ended(self, number: int, pid: int, how: ExitReason) -> None:
-        """Do nothing."""
-
-    def started(self, held: Held) -> None:
-        """Do nothing."""
-
-    def confirmed(self, held: Held, seconds: float) -> None:
         """Do nothing."""
 
     def accused(self, queue: str) -> None:

@@ -1,4 +1,4 @@
-"""Follow how long tasks last, and say from that how many deliveries to hold."""
+"""Follow how long tasks last and how large they are, and say from that how many deliveries to hold."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from overnight_consumer.prefetch import is_short, moving_mean, wanted_prefetch
 
 
 class Pace:
-    """Remember recent durations.
+    """Remember recent durations and sizes.
 
     Attributes:
         mean_seconds: mean of recent tasks as the parent sees them, None if none has ended yet.
@@ -18,6 +18,7 @@ class Pace:
     def __init__(self) -> None:
         self.mean_seconds: float | None = None
         self.short = False
+        self._mean_bytes: float | None = None
         self._long_seen_at = -math.inf
 
     def lasted(self, seconds: float) -> float:
@@ -25,9 +26,13 @@ class Pace:
         self.mean_seconds = moving_mean(self.mean_seconds, seconds)
         return self.mean_seconds
 
+    def weighed(self, body_bytes: int) -> None:
+        """Take note of the size of a message."""
+        self._mean_bytes = moving_mean(self._mean_bytes, body_bytes)
+
     def prefetch(self, slots: int, now: float, *, long_runs: bool) -> int:
         """Return how many deliveries to hold; `long_runs` says that a long task runs now."""
         if long_runs:
             self._long_seen_at = now
         self.short = is_short(self.mean_seconds, now - self._long_seen_at, self.short)
-        return wanted_prefetch(slots, self.mean_seconds, self.short)
+        return wanted_prefetch(slots, self.mean_seconds, self.short, self._mean_bytes or 0.0)

@@ -6,6 +6,10 @@ SHORT_SECONDS = 0.050
 WORK_AHEAD_SECONDS = 0.100
 LONG_SECONDS = 1.0
 MOST = 512
+MOST_BYTES = 16 * 1024 * 1024
+# Below this, one task waits at the door: a slot need not stand idle through confirm, ack and delivery. That
+# it may wait there while a slot elsewhere is free costs less than a round trip to the broker for every task.
+DOOR_SECONDS = 0.250
 # Among short tasks a long one may come at any time; for so long after one, nothing is held behind a slot.
 CALM_SECONDS = 30.0
 _WEIGHT = 0.1
@@ -18,21 +22,26 @@ def is_short(mean_seconds: float | None, calm_seconds: float, was_short: bool) -
     return mean_seconds < SHORT_SECONDS * (2 if was_short else 1)
 
 
-def wanted_prefetch(slots: int, mean_seconds: float | None, short: bool) -> int:
+def wanted_prefetch(slots: int, mean_seconds: float | None, short: bool, mean_bytes: float = 0.0) -> int:
     """Return how many un-acked deliveries to ask for.
 
     Args:
         slots: number of slots.
         mean_seconds: mean duration of recent tasks as the parent sees it, None if none has ended yet.
         short: what `is_short` says.
+        mean_bytes: mean size of recent messages.
 
     Returns:
-        As many as there are slots; while tasks are short, up to 100 ms of work a slot, at most 512 in all.
+        As many as there are slots, and one more for tasks of under 250 ms; while tasks are short, up to 100 ms
+        of work a slot, at most 512 and 16 MiB in all.
     """
-    if mean_seconds is None or not short:
+    if mean_seconds is None:
         return slots
+    if not short:
+        return slots + (mean_seconds < DOOR_SECONDS)
     ahead = int(WORK_AHEAD_SECONDS / max(mean_seconds, 1e-6))
-    return max(slots, min(slots * max(2, ahead), MOST))
+    most = min(MOST, int(MOST_BYTES / max(mean_bytes, 1.0)))
+    return max(slots + 1, min(slots * max(2, ahead), most))
 
 
 def differs_markedly(current: int, wanted: int) -> bool:

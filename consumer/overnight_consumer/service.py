@@ -10,9 +10,11 @@ import signal
 import sys
 import tempfile
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import DEAD_QUEUE, task_queue
+from overnight_common.brokers.patience import patiently
 from overnight_consumer.child_process import ChildProcess
 from overnight_consumer.frames import Setup
 from overnight_consumer.guard import Guard
@@ -58,11 +60,12 @@ class Service:
             BrokerUnreachableError: the broker did not answer in time.
             BrokerError: a queue is not as it must be.
         """
-        await self._broker.open(self._settings.broker_timeout_seconds)
+        patience = self._settings.broker_timeout_seconds
+        await self._broker.open(patience)
         try:
             queues = [task_queue(name) for name in self._settings.queues]
             for queue in [*queues, DEAD_QUEUE]:
-                await self._broker.declare(queue)
+                await patiently(partial(self._broker.declare, queue), patience)
             return await self._serve(queues)
         finally:
             await self._broker.close()
@@ -86,8 +89,8 @@ class Service:
                     await intake.open(self._broker, self._settings.slots)
                 log.info("%s takes tasks from %s", self._settings.name, ", ".join(queues))
                 log.info("%d slots with %d threads each, %s", len(slots), self._threads, self._memory_words())
-                await self._loop(tasks, intakes)
-                await self._drain(tasks, intakes)
+                await self._loop(tasks, intakes, slots)
+                await self._drain(tasks, intakes, slots)
             finally:
                 self._release_signals()
                 guard.stop()
@@ -131,7 +134,7 @@ class Service:
 
     # The loop
 
-    async def _loop(self, tasks: Tasks, intakes: list[Intake]) -> None:
+    async def _loop(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot]) -> None:
         """Let time pass until it is time to stop."""
         idle = self._settings.idle_exit_seconds
         while not self._signals and not self._orphaned():
@@ -140,7 +143,7 @@ class Service:
                 log.info("no task for %g s: ends", idle)
                 return
             tasks.tick(now)
-            self._show(tasks, intakes)
+            self._show(tasks, intakes, slots)
             await self._sleep()
 
     def _orphaned(self) -> bool:
@@ -151,7 +154,7 @@ class Service:
         log.warning("process %d, which started this consumer, is gone: no more tasks are taken", parent)
         return True
 
-    async def _drain(self, tasks: Tasks, intakes: list[Intake]) -> None:
+    async def _drain(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot]) -> None:
         """Stop taking tasks, then let what runs end within the grace period."""
         deadline = time.monotonic() + self._settings.grace_seconds
         tasks.stop_taking()
@@ -159,14 +162,15 @@ class Service:
             await intake.close()
         while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
             tasks.tick(time.monotonic())
-            self._show(tasks, intakes)
+            self._show(tasks, intakes, slots)
             await self._sleep()
         if len(tasks):
             log.warning("%d tasks are not finished and go back to their queues", len(tasks))
 
-    def _show(self, tasks: Tasks, intakes: list[Intake]) -> None:
-        sights = tuple(intake.sight for intake in intakes)
-        self._observer.seen(Sight(sights, len(tasks), draining=bool(self._signals)))
+    def _show(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot]) -> None:
+        now = time.monotonic()
+        sights = tuple(intake.sight for intake in intakes), tuple(slot.sight(now) for slot in slots)
+        self._observer.seen(Sight(*sights, len(tasks), draining=bool(self._signals)))
 
     async def _sleep(self) -> None:
         self._wake.clear()

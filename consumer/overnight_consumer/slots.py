@@ -18,7 +18,7 @@ from overnight_consumer.held import Held, Stage
 from overnight_consumer.kernel_kills import KernelKills
 from overnight_consumer.limits import Limits
 from overnight_consumer.memory_use import used_bytes
-from overnight_consumer.observer import NOBODY
+from overnight_consumer.observer import NOBODY, SlotSight
 from overnight_consumer.recycling import Age, RecycleReason
 
 if TYPE_CHECKING:
@@ -133,6 +133,8 @@ class Slot:
         self._successor: _Successor | None = None
         self._successor_not_before = 0.0
         self._ready_at = 0.0
+        self._busy_since = 0.0
+        self._busy_seconds = 0.0
         self._stops: set[asyncio.Task[None]] = set()
 
     def start(self, why: StartReason = StartReason.FIRST) -> None:
@@ -159,8 +161,14 @@ class Slot:
         self._kills_before = self._kernel.count
 
     def _become(self, state: SlotState) -> None:
+        if self.state is SlotState.BUSY:
+            self._busy_seconds += time.monotonic() - self._busy_since
         self.state = state
-        self._observer.slot_is(self.number, state)
+
+    def sight(self, now: float) -> SlotSight:
+        """Return how things are, for who looks on; `now` is monotonic seconds."""
+        seconds = now - self._busy_since if self.state is SlotState.BUSY else 0.0
+        return SlotSight(self.state, self._busy_seconds + seconds, seconds, self.held)
 
     @property
     def child_pid(self) -> int | None:
@@ -175,10 +183,9 @@ class Slot:
         self.held = held
         held.stage = Stage.RUNNING
         held.slot = self.number
-        held.dispatched_at = time.monotonic()
+        held.dispatched_at = self._busy_since = time.monotonic()
         self._begin_count()
         self._child.send(Work(held.delivery_count, held.body))
-        self._observer.started(held)
 
     def abandon(self) -> None:
         """Kill the child with the task that it runs; nobody wants it any more."""

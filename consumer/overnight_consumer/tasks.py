@@ -80,6 +80,7 @@ class Tasks:
             self._broker.hand_back(delivery)
             return
         body, count = delivery.message.body, delivery.delivery_count
+        self._pace.weighed(len(body))
         try:
             task = decode_task(body)
         except NewerVersionError as error:
@@ -265,7 +266,8 @@ class Tasks:
     def _confirmed(self, held: Held) -> None:
         if held.stage is Stage.ANSWERED:
             self._drop(held)
-            self._observer.confirmed(held, time.monotonic() - held.sent_at)
+            held.confirm_seconds = self.active_at - held.sent_at
+            self._observer.confirmed(held)
 
     def _too_large(self, held: Held, words: str) -> None:
         self._reply(held, answers.result_too_large(words))

@@ -25,8 +25,11 @@ def cancel(path: Path, place: Place, say: Callable[[str], None]) -> None:
     The request is written first, so that whoever finds the reply queue gone knows why.
     """
     with JobFile.open(path, driving=True) as job:
+        alone = driver_of(path) is None
+        if alone:
+            place.must_be_named_for(job.spec.id, job.spec.broker)
         number = job.request("cancel")
-        if driver_of(path) is None:
+        if alone:
             with contextlib.suppress(JobBusyError), job.lock(), job.commit() as tx:
                 tx.set_state(JobState.CANCELLED, "cancelled by request")
                 tx.finish_request(number, "granted")
@@ -38,7 +41,7 @@ def cancel(path: Path, place: Place, say: Callable[[str], None]) -> None:
             else f"job {spec.id} will be cancelled when its driver looks"
         )
         if spec.epoch > 0 and answer:
-            asyncio.run(_delete_queue(place, reply_queue(spec.id, spec.epoch)))
+            asyncio.run(delete_queue(place, reply_queue(spec.id, spec.epoch)))
 
 
 def ask(path: Path, kind: str, say: Callable[[str], None], **args: object) -> bool:
@@ -65,7 +68,8 @@ def _answer(job: JobFile, number: int, path: Path) -> Request | None:
     return None
 
 
-async def _delete_queue(place: Place, queue: str) -> None:
+async def delete_queue(place: Place, queue: str) -> None:
+    """Delete one queue of the broker, over a link of its own."""
     broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
     await broker.open(place.broker_timeout_seconds)
     try:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from overnight_common.addresses import LOOPBACK
-from overnight_common.brokers.opening import given_address
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
-from overnight_producer import asking, running
-from overnight_producer.exports.export import check_output, export
+from overnight_producer import asking, report_commands, running, serving, submitting
+from overnight_producer import command_options as options
 from overnight_producer.jobs.home import resolve
-from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import JobBusyError
 from overnight_producer.menu import run_menu
-from overnight_producer.options import Driving, Place, Wanted, environment
-from overnight_producer.reports import dead_report, reports
-from overnight_producer.reports.doctor import examine
+from overnight_producer.options import Driving, Place, Renewal, Wanted, environment
 from overnight_producer.views.tables import make_console
 
 app = typer.Typer(
@@ -33,56 +30,6 @@ app = typer.Typer(
 console = make_console()
 
 
-def _option(flag: str, text: str, *short: str) -> Any:
-    return typer.Option(flag, *short, envvar="OVERNIGHT_" + flag[2:].upper().replace("-", "_"), help=text)
-
-
-Home = Annotated[Path, _option("--home", "Folder of job files and of the embedded broker.")]
-Broker = Annotated[
-    str, _option("--broker", "amqp(s)://user:password@host/vhost; without it, the embedded broker.")
-]
-BrokerFile = Annotated[
-    Path | None, _option("--broker-file", "File that holds this address, such as a container's secret.")
-]
-BrokerTimeout = Annotated[float, _option("--broker-timeout", "Seconds to wait for the broker at the start.")]
-MaxMessageBytes = Annotated[int, _option("--max-message-bytes", "Largest message.")]
-Json = Annotated[bool, typer.Option("--json", help="Print figures as JSON.")]
-Job = Annotated[str | None, typer.Argument(help="Job id, or its first letters; the newest job if not given.")]
-Slots = Annotated[
-    str, _option("--slots", "Slots of the consumer started here: a number, auto, or 0 for none.")
-]
-WindowTasks = Annotated[
-    int | None, _option("--window", "Tasks published at a time; found by measuring if not given.")
-]
-WindowSeconds = Annotated[float, _option("--window-seconds", "Seconds of work that the window aims to hold.")]
-Silence = Annotated[float, _option("--silence", "Seconds of silence after which a task is asked for.")]
-NoConsumer = Annotated[
-    float, _option("--no-consumer-timeout", "Pause when no task was done for so many seconds.")
-]
-Attempts = Annotated[int, _option("--attempts", "Attempts that a single point gets.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say each task that a slot finishes.")]
-MetricsPort = Annotated[
-    int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
-]
-MetricsAddress = Annotated[str, _option("--metrics-address", "Where that port listens.")]
-AcceptChanges = Annotated[
-    bool, typer.Option("--accept-changes", help="Go on although the method's code has changed.")
-]
-
-HOME = Path(".overnight")
-
-
-def _place(
-    home: Path, broker: str, broker_file: Path | None, broker_timeout: float, max_message_bytes: int
-) -> Place:
-    return Place(
-        home=home,
-        broker=given_address(broker, broker_file),
-        broker_timeout_seconds=broker_timeout,
-        max_message_bytes=max_message_bytes,
-    )
-
-
 @app.callback(invoke_without_command=True)
 def start(context: typer.Context) -> None:
     """Show the menu on a terminal, and the help elsewhere."""
@@ -92,96 +39,120 @@ def start(context: typer.Context) -> None:
         console.print(context.get_help(), markup=False)
         raise typer.Exit
     given = environment()
-    home, broker = Path(given.get("OVERNIGHT_HOME") or HOME), given.get("OVERNIGHT_BROKER", "")
+    home, broker = Path(given.get("OVERNIGHT_HOME") or options.HOME), given.get("OVERNIGHT_BROKER", "")
     file = Path(name) if (name := given.get("OVERNIGHT_BROKER_FILE")) else None
-    place = _place(home, broker, file, 30.0, DEFAULT_MAX_MESSAGE_BYTES)
+    place = options.place_of(home, broker, file, 30.0, DEFAULT_MAX_MESSAGE_BYTES)
     raise typer.Exit(run_menu(place, input, console.print))
 
 
 @app.command()
 def run(
-    method: Annotated[
-        str | None, typer.Argument(help="module:function, module:Class, or a known name.")
-    ] = None,
-    command: Annotated[
-        str | None, typer.Option(help="A program to run on each batch, instead of a method.")
-    ] = None,
-    data: Annotated[
-        str, typer.Option("--data", help=".npy, .npz:key, IDX, .csv, .jsonl, .txt, range:N or glob:PATTERN.")
-    ] = "",
-    param: Annotated[list[str] | None, typer.Option(help="name=value for the method; repeatable.")] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", help="Seed of the job; each point's randomness derives from it.")
-    ] = 0,
-    start: Annotated[int, typer.Option("--start", help="First point.")] = 0,
-    count: Annotated[int | None, typer.Option("--count", help="Number of points; all if not given.")] = None,
-    batch: Annotated[
-        str, _option("--batch", "Points per task: a number, or auto for about 2 s of work.")
-    ] = "auto",
-    per_point: Annotated[
-        bool, typer.Option("--per-point", help="The method takes one point, not a batch.")
-    ] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Results: .npy, .npz, .jsonl or .csv.")
-    ] = None,
-    source: Annotated[Path, _option("--source", "Folder of your modules.")] = Path(),
-    queue: Annotated[str | None, _option("--queue", "Task queue: default, cpu, gpu or any name.")] = None,
-    time_limit: Annotated[float | None, _option("--time-limit", "Seconds that a task may run.")] = None,
-    max_failures: Annotated[
-        str, _option("--max-failures", "Points given up before the job pauses, or all.")
-    ] = "20",
-    data_by: Annotated[
-        str | None, _option("--data-by", "value, or reference if all consumers see the path.")
-    ] = None,
-    method_elsewhere: Annotated[
-        bool,
-        typer.Option("--method-elsewhere", help="Only the consumers have the method; trust the first reply."),
-    ] = False,
-    new: Annotated[bool, typer.Option("--new", help="Begin afresh, although there is such a job.")] = False,
-    accept_changes: AcceptChanges = False,
-    slots: Slots = "auto",
-    window: WindowTasks = None,
-    window_seconds: WindowSeconds = 10.0,
-    silence: Silence = 90.0,
-    no_consumer_timeout: NoConsumer = 600.0,
-    attempts: Attempts = 3,
-    verbose: Verbose = False,
-    json: Json = False,
-    metrics_port: MetricsPort = None,
-    metrics_address: MetricsAddress = LOOPBACK,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-    max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
+    method: options.Method = None,
+    command: options.Command = None,
+    data: options.Data = "",
+    param: options.Param = None,
+    seed: options.Seed = 0,
+    start: options.Start = 0,
+    count: options.Count = None,
+    batch: options.Batch = "auto",
+    per_point: options.PerPoint = False,
+    output: options.Output = None,
+    source: options.Source = Path(),
+    queue: options.Queue = None,
+    time_limit: options.TimeLimit = None,
+    max_failures: options.MaxFailures = "20",
+    data_by: options.DataBy = None,
+    method_elsewhere: options.MethodElsewhere = False,
+    on_finish: options.OnFinish = None,
+    new: options.New = False,
+    accept_changes: options.AcceptChanges = False,
+    slots: options.Slots = "auto",
+    window: options.WindowTasks = None,
+    window_seconds: options.WindowSeconds = 10.0,
+    silence: options.Silence = 90.0,
+    no_consumer_timeout: options.NoConsumer = 600.0,
+    attempts: options.Attempts = 3,
+    verbose: options.Verbose = False,
+    json: options.Json = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
+    home: options.Home = options.HOME,
+    broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
+    broker_timeout: options.BrokerTimeout = 30.0,
+    max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Run a method over a data set, or go on where an earlier run of the same job ended."""
-    wanted = Wanted(
-        method=method,
-        command=command,
-        data=data,
-        params=param or (),
-        seed=seed,
-        start=start,
-        count=count,
-        batch=batch,
-        per_point=per_point,
-        queue=queue,
-        source=source,
-        output=output,
-        time_limit_seconds=time_limit,
-        max_failures=max_failures,
-        data_by=data_by,
-        new=new,
-        accept_changes=accept_changes,
-        method_elsewhere=method_elsewhere,
-    )
+    wanted = _wanted(locals())
     driving = _driving(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
     )
     raise typer.Exit(
-        running.run(wanted, driving, _place(home, broker, broker_file, broker_timeout, max_message_bytes))
+        running.run(
+            wanted, driving, options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
+        )
+    )
+
+
+@app.command()
+def submit(
+    method: options.Method = None,
+    command: options.Command = None,
+    data: options.Data = "",
+    param: options.Param = None,
+    seed: options.Seed = 0,
+    start: options.Start = 0,
+    count: options.Count = None,
+    batch: options.Batch = "auto",
+    per_point: options.PerPoint = False,
+    output: options.Output = None,
+    source: options.Source = Path(),
+    queue: options.Queue = None,
+    time_limit: options.TimeLimit = None,
+    max_failures: options.MaxFailures = "20",
+    data_by: options.DataBy = None,
+    method_elsewhere: options.MethodElsewhere = False,
+    on_finish: options.OnFinish = None,
+    new: options.New = False,
+    accept_changes: options.AcceptChanges = False,
+    home: options.Home = options.HOME,
+    broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
+    max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
+) -> None:
+    """Leave a job to `overnight serve` and print its id."""
+    wanted = replace(_wanted(locals()), submitted=True)
+    console.print(
+        submitting.submit(
+            wanted, options.place_of(home, broker, broker_file, 30.0, max_message_bytes), _note
+        ),
+        markup=False,
+    )
+
+
+def _wanted(given: Mapping[str, Any]) -> Wanted:
+    """Gather the flags that shape a job, by their names."""
+    return Wanted(
+        method=given["method"],
+        command=given["command"],
+        data=given["data"],
+        params=given["param"] or (),
+        seed=given["seed"],
+        start=given["start"],
+        count=given["count"],
+        batch=given["batch"],
+        per_point=given["per_point"],
+        queue=given["queue"],
+        source=given["source"],
+        output=given["output"],
+        time_limit_seconds=given["time_limit"],
+        max_failures=given["max_failures"],
+        data_by=given["data_by"],
+        new=given["new"],
+        accept_changes=given["accept_changes"],
+        method_elsewhere=given["method_elsewhere"],
+        on_finish=given["on_finish"],
     )
 
 
@@ -212,89 +183,128 @@ def _driving(
 
 
 @app.command()
-def resume(
-    job: Job = None,
-    batch: Annotated[str | None, _option("--batch", "Points per task for what is not yet cut.")] = None,
-    accept_changes: AcceptChanges = False,
-    slots: Slots = "auto",
-    window: WindowTasks = None,
-    window_seconds: WindowSeconds = 10.0,
-    silence: Silence = 90.0,
-    no_consumer_timeout: NoConsumer = 600.0,
-    attempts: Attempts = 3,
-    verbose: Verbose = False,
-    json: Json = False,
-    metrics_port: MetricsPort = None,
-    metrics_address: MetricsAddress = LOOPBACK,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-    max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
+def serve(
+    jobs: options.JobsAtOnce = 8,
+    window_seconds: options.WindowSeconds = 10.0,
+    silence: options.Silence = 90.0,
+    no_consumer_timeout: options.NoConsumer = 600.0,
+    attempts: options.Attempts = 3,
+    verbose: options.Verbose = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
+    home: options.Home = options.HOME,
+    broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
+    broker_timeout: options.BrokerTimeout = 30.0,
+    max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
-    """Go on with a job that was paused, interrupted or cancelled."""
-    path = resolve(home, job)
-    if asking.ask(path, "resume", console.print):
-        return
+    """Drive the jobs that are submitted, several at once, until a signal comes."""
+    driving = _driving(
+        *("0", None, window_seconds, silence, no_consumer_timeout, attempts, verbose, False),
+        *(metrics_port, metrics_address),
+    )
+    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
+    raise typer.Exit(serving.serve(driving, place, jobs))
+
+
+@app.command()
+def resume(
+    job: options.Job = None,
+    all_jobs: Annotated[
+        bool, typer.Option("--all", help="Go on with every unfinished job that nobody paused.")
+    ] = False,
+    jobs: options.JobsAtOnce = 8,
+    batch: options.OtherBatch = None,
+    on_finish: options.OnFinish = None,
+    accept_changes: options.AcceptChanges = False,
+    slots: options.Slots = "auto",
+    window: options.WindowTasks = None,
+    window_seconds: options.WindowSeconds = 10.0,
+    silence: options.Silence = 90.0,
+    no_consumer_timeout: options.NoConsumer = 600.0,
+    attempts: options.Attempts = 3,
+    verbose: options.Verbose = False,
+    json: options.Json = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
+    home: options.Home = options.HOME,
+    broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
+    broker_timeout: options.BrokerTimeout = 30.0,
+    max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
+) -> None:
+    """Go on with a job that was paused, interrupted or cancelled, or with all that wait."""
     driving = _driving(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
     )
-    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
-    raise typer.Exit(running.resume(path, driving, place, accept_changes, batch))
+    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
+    renewal = Renewal(accept_changes=accept_changes, batch=batch, on_finish=on_finish)
+    if not all_jobs:
+        raise typer.Exit(_go_on(job, "resume", driving, place, renewal))
+    if job is not None or json:
+        raise BadInputError("resume --all names no job and prints no figures: leave JOB and --json out")
+    raise typer.Exit(serving.resume_all(driving, place, jobs, renewal))
 
 
 @app.command()
 def retry(
-    job: Job = None,
-    accept_changes: AcceptChanges = False,
-    slots: Slots = "auto",
-    window: WindowTasks = None,
-    window_seconds: WindowSeconds = 10.0,
-    silence: Silence = 90.0,
-    no_consumer_timeout: NoConsumer = 600.0,
-    attempts: Attempts = 3,
-    verbose: Verbose = False,
-    json: Json = False,
-    metrics_port: MetricsPort = None,
-    metrics_address: MetricsAddress = LOOPBACK,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-    max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
+    job: options.Job = None,
+    accept_changes: options.AcceptChanges = False,
+    slots: options.Slots = "auto",
+    window: options.WindowTasks = None,
+    window_seconds: options.WindowSeconds = 10.0,
+    silence: options.Silence = 90.0,
+    no_consumer_timeout: options.NoConsumer = 600.0,
+    attempts: options.Attempts = 3,
+    verbose: options.Verbose = False,
+    json: options.Json = False,
+    metrics_port: options.MetricsPort = None,
+    metrics_address: options.MetricsAddress = LOOPBACK,
+    home: options.Home = options.HOME,
+    broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
+    broker_timeout: options.BrokerTimeout = 30.0,
+    max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Try the points again that were given up."""
-    path = resolve(home, job)
-    if asking.ask(path, "retry", console.print):
-        return
+    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
     driving = _driving(
         *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
         *(metrics_port, metrics_address),
     )
-    place = _place(home, broker, broker_file, broker_timeout, max_message_bytes)
-    raise typer.Exit(running.retry(path, driving, place, accept_changes))
+    renewal = Renewal(accept_changes=accept_changes, retrying=True)
+    raise typer.Exit(_go_on(job, "retry", driving, place, renewal))
+
+
+def _go_on(job: str | None, what: str, driving: Driving, place: Place, renewal: Renewal) -> int:
+    """Ask the job's driver, or the service that it was submitted to, or drive it here."""
+    path = resolve(place.home, job)
+    if asking.ask(path, what, console.print) or submitting.give_to_serve(path, place, renewal, console.print):
+        return 0
+    return running.resume(path, driving, place, renewal)
 
 
 @app.command()
-def pause(job: Job = None, home: Home = HOME) -> None:
+def pause(job: options.Job = None, home: options.Home = options.HOME) -> None:
     """Let the driver of a job publish nothing more until it is resumed."""
-    if not asking.ask(resolve(home, job), "pause", console.print):
+    path = resolve(home, job)
+    if not asking.ask(path, "pause", console.print) and not submitting.pause_in_line(path, console.print):
         raise BadInputError("nobody drives this job, so nothing is to be paused")
 
 
 @app.command()
 def cancel(
-    job: Job = None,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
+    job: options.Job = None,
+    home: options.Home = options.HOME,
+    broker: options.Broker = "",
+    broker_file: options.BrokerFile = None,
+    broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
     asking.cancel(
         resolve(home, job),
-        _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
+        options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
         console.print,
     )
 
@@ -302,8 +312,8 @@ def cancel(
 @app.command()
 def window(
     tasks: Annotated[str, typer.Argument(help="Number of tasks, or auto.")],
-    job: Job = None,
-    home: Home = HOME,
+    job: options.Job = None,
+    home: options.Home = options.HOME,
 ) -> None:
     """Change how many tasks the driver of a job keeps published."""
     if tasks != "auto" and not (tasks.isdecimal() and int(tasks) > 0):
@@ -313,136 +323,16 @@ def window(
         raise BadInputError("nobody drives this job; give --window to `overnight resume`")
 
 
-@app.command()
-def status(job: Job = None, json: Json = False, home: Home = HOME) -> None:
-    """Show all jobs, or one of them in detail."""
-    reports.status(home, job, json, console)
-
-
-@app.command()
-def watch(job: Job = None, json: Json = False, home: Home = HOME) -> None:
-    """Follow a job that another process drives."""
-    raise typer.Exit(reports.watch(home, job, console, json))
-
-
-@app.command()
-def failures(
-    job: Job = None,
-    full: Annotated[bool, typer.Option("--full", help="With tracebacks.")] = False,
-    json: Json = False,
-    home: Home = HOME,
-) -> None:
-    """Show the points that were given up, and why."""
-    reports.failures(home, job, json, full, console)
-
-
-@app.command("export")
-def export_command(
-    output: Annotated[Path, typer.Argument(help="Where to: .npy, .npz, .jsonl or .csv.")],
-    job: Job = None,
-    home: Home = HOME,
-) -> None:
-    """Write the results so far; works while the job runs."""
-    path = resolve(home, job)
-    faults = check_output(output)
-    if faults:
-        raise BadInputError(*faults)
-    with JobFile.open(path) as opened:
-        exported = export(opened, output)
-    for note in exported.notes:
-        console.print(note, markup=False)
-    console.print(
-        f"{exported.points - exported.missing} of {exported.points} points are in {output}", markup=False
-    )
-
-
-@app.command()
-def queues(
-    json: Json = False,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-) -> None:
-    """Show how many tasks and dead letters wait."""
-    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(reports.queues(place, json, console))
-
-
-@app.command("doctor")
-def doctor_command(
-    json: Json = False,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 5.0,
-) -> None:
-    """Look at this machine and the broker, and say what would hold a run up."""
-    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    raise typer.Exit(examine(place, json, console))
-
-
-dead = typer.Typer(
-    help="Look at messages that nobody could use, and replay or purge them.", no_args_is_help=True
-)
-app.add_typer(dead, name="dead")
-Letters = Annotated[list[str] | None, typer.Argument(help="Ids, or their first letters.")]
-Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
-
-
-@dead.command("list")
-def dead_list(
-    json: Json = False,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-) -> None:
-    """List the dead letters: reason, age, where from."""
-    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(dead_report.list_letters(place, json, console))
-
-
-@dead.command("show")
-def dead_show(
-    letter: Annotated[str, typer.Argument(help="Id, or its first letters.")],
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-) -> None:
-    """Show all that is known of a dead letter."""
-    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(dead_report.show_letter(place, letter, console))
-
-
-@dead.command("replay")
-def dead_replay(
-    letters: Letters = None,
-    everything: Everything = False,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-) -> None:
-    """Put dead letters back into the queues that they came from."""
-    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
-        raise typer.Exit(1)
-
-
-@dead.command("purge")
-def dead_purge(
-    letters: Letters = None,
-    everything: Everything = False,
-    home: Home = HOME,
-    broker: Broker = "",
-    broker_file: BrokerFile = None,
-    broker_timeout: BrokerTimeout = 30.0,
-) -> None:
-    """Delete dead letters for good."""
-    place = _place(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))
+for name, look in (
+    ("status", report_commands.status),
+    ("watch", report_commands.watch),
+    ("failures", report_commands.failures),
+    ("export", report_commands.export_command),
+    ("queues", report_commands.queues),
+    ("doctor", report_commands.doctor_command),
+):
+    app.command(name)(look)
+app.add_typer(report_commands.dead, name="dead")
 
 
 def main() -> None:
@@ -464,6 +354,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone, as with `overnight status | head`
         sys.exit(0)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - standard output is for what a script wants
 
 
 def _fail(status: int, *faults: str) -> None:

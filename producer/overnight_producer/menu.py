@@ -12,9 +12,10 @@ from overnight_producer import running
 from overnight_producer.describing import describe
 from overnight_producer.jobs.home import resolve
 from overnight_producer.jobs.records import JobState
-from overnight_producer.options import Driving, Wanted
+from overnight_producer.options import Driving, Renewal, Wanted
 from overnight_producer.questions import MenuLeft, ask_what_to_run
 from overnight_producer.reports.status_report import JobStanding, standings
+from overnight_producer.statuses import INTERRUPTED
 
 if TYPE_CHECKING:
     from overnight_producer.options import Place
@@ -31,13 +32,13 @@ def run_menu(place: Place, ask: Ask, say: Say) -> int:
         choice = ask_what_to_run(ask, say, _latest_unfinished(place.home), _method, _data, _start)
     except MenuLeft:
         say("")
-        return running.INTERRUPTED
+        return INTERRUPTED
     return 0 if choice is None else _run(choice, place)
 
 
 def _run(choice: MenuChoice, place: Place) -> int:
     if choice.resume is not None:
-        return running.resume(resolve(place.home, choice.resume), Driving(), place, accept_changes=False)
+        return running.resume(resolve(place.home, choice.resume), Driving(), place, Renewal())
     wanted = Wanted(
         method=choice.method,
         command=choice.command,

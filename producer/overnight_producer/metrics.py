@@ -27,14 +27,12 @@ from overnight_common.metrics import (
 from overnight_common.metrics_server import Health, MetricsServer
 from overnight_common.observing import shielded
 from overnight_common.pulse import Pulse
-from overnight_producer.driving.observer import DriveObserver
+from overnight_producer.driving.observer import Cycle, DriveObserver
 from overnight_producer.driving.reckoning import PUBLISH_FAILED, SILENT_TASK
 from overnight_producer.jobs.ranges import DUPLICATE_RESULT, NOT_IN_FLIGHT, STALE_ATTEMPT, UNKNOWN_RANGE
 
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
-    from overnight_common.errors import PublishError
-    from overnight_common.messages import Reply
     from overnight_producer.driving.snapshot import Snapshot
     from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.jobs.transaction import Written
@@ -160,19 +158,18 @@ class ProducerMetrics:
 
     # Hooks
 
-    def published(self, seconds: float, error: PublishError | None) -> None:
-        """Count a confirm; what failed is counted when the job file knows it."""
-        if error is None:
-            self._published.add()
-            self._confirm.observe(seconds)
-
-    def replied(self, reply: Reply) -> None:
-        """Count a reply."""
-        self._replies.add((reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE))
-
-    def committed(self, written: Written, seconds: float) -> None:
+    def cycled(self, cycle: Cycle) -> None:
         """Count what is in the job file now, and nothing before: so both agree to the unit."""
-        self._commit.observe(seconds)
+        self._published.add(by=len(cycle.confirm_seconds))
+        for seconds in cycle.confirm_seconds:
+            self._confirm.observe(seconds)
+        for reply in cycle.replies:
+            self._replies.add((reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE))
+        if cycle.commit_seconds is not None:
+            self._commit.observe(cycle.commit_seconds)
+        self._add_up(cycle.written)
+
+    def _add_up(self, written: Written) -> None:
         self._tasks_done.add(by=written.tasks_done)
         self._points_done.add(by=written.points_done)
         self._points_given_up.add(by=written.points_given_up)

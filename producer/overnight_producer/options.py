@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from overnight_common.addresses import LOOPBACK
+from overnight_common.errors import BadInputError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 
 
@@ -26,6 +27,18 @@ class Place:
     broker: str | None = None
     broker_timeout_seconds: float = 30.0
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+
+    def must_be_named_for(self, job_id: str, job_broker: str) -> None:
+        """Refuse to look on this machine for a job that runs elsewhere; addresses are kept without passwords.
+
+        Raises:
+            BadInputError: no broker was named, and the job's own is not the embedded one.
+        """
+        if self.broker is None and job_broker.startswith(("amqp:", "amqps:")):
+            raise BadInputError(
+                f"job {job_id} runs over {job_broker}: name that again, by --broker or OVERNIGHT_BROKER "
+                "(passwords are not kept); or name another, such as --broker embedded: for this machine alone"
+            )
 
     @property
     def embedded(self) -> bool:
@@ -74,6 +87,8 @@ class Wanted:
         new: begin afresh even if there is such a job already.
         accept_changes: go on although the method or the data set has changed.
         method_elsewhere: the method cannot be looked at here; the first reply pins its fingerprint.
+        on_finish: command to run at the job's end.
+        submitted: the job is left to `overnight serve`.
     """
 
     method: str | None = None
@@ -94,6 +109,25 @@ class Wanted:
     new: bool = False
     accept_changes: bool = False
     method_elsewhere: bool = False
+    on_finish: str | None = None
+    submitted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """Say what changes when an earlier job goes on.
+
+    Attributes:
+        accept_changes: go on although the method's code has changed.
+        batch: points per task for what is not yet cut, or `auto`; None as before.
+        retrying: give the given-up points a fresh budget.
+        on_finish: command to run at the job's end; None as before.
+    """
+
+    accept_changes: bool = False
+    batch: str | None = None
+    retrying: bool = False
+    on_finish: str | None = None
 
 
 def environment() -> Mapping[str, str]:

@@ -100,6 +100,8 @@ def check(wanted: Wanted, driving: Driving, place: Place) -> Plan:
         broker=broker.address,
         epoch=0,
         output=str(wanted.output.absolute()) if wanted.output else None,
+        submitted=wanted.submitted,
+        on_finish=wanted.on_finish,
     )
     _first_message(spec, dataset, place)
     return Plan(spec, dataset, broker, embedded, tuple(faults.notes))

@@ -122,6 +122,49 @@ def test_an_interrupted_run_says_how_to_go_on_and_that_line_completes_it(any_des
     assert_nothing_done_was_done_again(desk, done_before)
 
 
+@pytest.mark.rabbitmq
+def test_a_job_over_rabbitmq_is_not_resumed_or_cancelled_somewhere_else_unasked(rabbit_desk: Desk) -> None:
+    desk = rabbit_desk
+    interrupted_before_any_task(desk)
+    address, desk.broker = desk.broker, None
+
+    for words in (("resume",), ("retry",), ("cancel",)):
+        refused = desk.overnight(*words)
+
+        assert refused.status == 2, refused
+        assert "--broker" in refused.output
+        assert "guest:guest" not in refused.output
+    assert not desk.noted("calls")
+
+    moved = desk.start("resume", "--broker", "embedded:", "--slots", "2")
+    assert moved.wait().status == 0, moved.output
+    assert_complete(desk)
+    assert address is not None
+
+
+@pytest.mark.rabbitmq
+def test_a_job_of_this_machine_is_resumed_over_rabbitmq_when_that_is_asked(rabbit_desk: Desk) -> None:
+    desk = rabbit_desk
+    address, desk.broker = desk.broker, None
+    assert address is not None
+    interrupted_in_the_middle(desk, "--batch", "2")
+    done_before = desk.points_done()
+    desk.let_go()
+    desk.consumer("--broker", address, "--methods", "counted:noisy", "--slots", "2")
+
+    ended = desk.overnight("resume", "--broker", address)
+
+    assert ended.status == 0, ended
+    assert_complete(desk)
+    assert_nothing_done_was_done_again(desk, done_before)
+
+
+def interrupted_before_any_task(desk: Desk) -> None:
+    driver = desk.start(*run(desk, "--batch", "2"))
+    driver.wait_until(lambda: desk.jobs() and tasks_queued(desk, "default"))
+    assert driver.stop(signal.SIGINT).status == 130
+
+
 def test_changed_code_is_refused_with_both_ways_out_and_nothing_runs(desk: Desk) -> None:
     interrupted_in_the_middle(desk, "--batch", "2")
     desk.let_go()

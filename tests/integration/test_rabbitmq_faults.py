@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from itertools import count
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -86,12 +87,14 @@ def test_every_publish_is_answered_once_when_the_server_closes_connections_at_an
         async with opened(broker):
             await broker.declare(QUEUE)
             for cut in range(6):
-                for number in range(300):
+                closing = asyncio.create_task(asyncio.to_thread(node.close_connections))
+                for number in count():
+                    if broker.state is not BrokerState.CONNECTED:
+                        break
                     send(b"%d-%d" % (cut, number))
-                    if number % (cut + 2) == 0:
-                        await asyncio.sleep(0)
-                closed = await asyncio.to_thread(node.close_connections)
-                assert closed >= 1
+                    if number % (3 * cut + 2) == 0:
+                        await asyncio.sleep(0.005)
+                assert await closing >= 1
                 await until(lambda: all(answers.values()), "all answers")
                 await until(lambda: broker.state is BrokerState.CONNECTED, "the link again")
             assert all(len(one) == 1 for one in answers.values())
@@ -372,3 +375,24 @@ def test_each_change_of_state_is_one_line_in_the_log(
     lines = [line for line in lines if "ack timeout" not in line]
     assert [line.split()[0] for line in lines] == ["connected", "lost", "connected"]
     assert "closed by the test" in lines[1]
+
+
+@pytest.mark.parametrize("role", ["consumes", "publishes"])
+def test_a_service_works_again_when_only_one_of_its_two_connections_was_lost(
+    node: RabbitMQNode, url: str, role: str
+) -> None:
+    async def scene() -> None:
+        broker = broker_at(url)
+        async with opened(broker):
+            await broker.declare(QUEUE)
+            inbox = Inbox(broker, ack=True)
+            await broker.subscribe(QUEUE, 1, inbox, inbox.lost)
+
+            assert await asyncio.to_thread(node.close_connections, only=f"overnight {role}") == 1
+
+            await until(lambda: broker.state is BrokerState.DISCONNECTED, "the loss")
+            await until(lambda: broker.state is BrokerState.CONNECTED, "both connections")
+            await put(broker, QUEUE, b"1")
+            await inbox.wait(1)
+
+    asyncio.run(scene())

@@ -176,3 +176,22 @@ def test_depth_tells_the_unacked_where_the_metrics_address_is_known(node: Rabbit
             await until_async(seen, "the server's metrics, which are seconds behind")
 
     asyncio.run(scene())
+
+
+def test_a_service_that_subscribes_for_each_job_gathers_no_channels(url: str) -> None:
+    async def scene() -> None:
+        broker = broker_at(url)
+        async with opened(broker):
+            await broker.declare(QUEUE)
+            counts = []
+            for number in range(4):
+                inbox = Inbox(broker)
+                subscription = await broker.subscribe(QUEUE, 5, inbox, inbox.lost)
+                await put(broker, QUEUE, str(number).encode())
+                await until(lambda inbox=inbox: inbox.held, "the message has come")
+                await subscription.cancel()
+                inbox.ack(inbox.held[0])  # as a driver does with the replies that came while it stopped
+                counts.append(len(broker._consuming._connection._channels))  # type: ignore[union-attr,attr-defined]
+            assert counts[3] == counts[1]
+
+    asyncio.run(scene())

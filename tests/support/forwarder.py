@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+
+_AWAY_SECONDS = 0.02
 
 
 class Forwarder:
@@ -21,6 +24,7 @@ class Forwarder:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._is_cut = False
+        self._answers_left: int | None = None
         self.port = 0
 
     async def start(self) -> None:
@@ -37,6 +41,15 @@ class Forwarder:
     def stall(self) -> None:
         """Pass nothing on until `restore`; connections stay open, and new ones find nobody who speaks."""
         self._flowing.clear()
+
+    def cut_once_at(self, answer: int) -> None:
+        """Cut in place of passing on what the server sends for the `answer`th time from now, and come back soon."""
+        self._answers_left = answer
+
+    @property
+    def is_armed(self) -> bool:
+        """Tell whether the cut that was asked for is still to come."""
+        return self._answers_left is not None
 
     def restore(self) -> None:
         """Pass everything on again, what came in the meantime first."""
@@ -68,7 +81,9 @@ class Forwarder:
             self._writers.add(far_writer)
             if self._is_cut:
                 return
-            await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+            await asyncio.gather(
+                self._pump(reader, far_writer), self._pump(far_reader, writer, self._answered)
+            )
         except OSError:
             pass  # the server is away, or one side broke: the other side learns it below
         finally:
@@ -79,9 +94,24 @@ class Forwarder:
                 with contextlib.suppress(OSError):
                     await end.wait_closed()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _answered(self) -> None:
+        if self._answers_left is None:
+            return
+        self._answers_left -= 1
+        if self._answers_left <= 0:
+            self._answers_left = None
+            self.cut()
+            asyncio.get_running_loop().call_later(_AWAY_SECONDS, self.restore)
+
+    async def _pump(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
         while data := await reader.read(1 << 16):
             await self._flowing.wait()
+            before()
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError  # one side has ended: so does the other

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from overnight_consumer.methods.shapley import shapley
 
@@ -18,11 +17,13 @@ def point_seeds(seed: int, start: int, stop: int) -> NDArray[np.uint64]:
 
 def plain_shapley(points: NDArray[Any], seed: int, permutations: int, start: int = 0) -> NDArray[np.float64]:
     """Return `[n, 64]` for points `[n, 64]`, whose first has the index `start` in its data set."""
+    from threadpoolctl import threadpool_limits  # an image that computes the same loop does not have it
+
     with threadpool_limits(limits=1):
-        return np.concatenate(list(_one_by_one(points, seed, permutations, start)))
+        return np.concatenate(list(one_by_one(points, seed, permutations, start)))
 
 
-def _one_by_one(
+def one_by_one(
     points: NDArray[Any], seed: int, permutations: int, start: int
 ) -> Iterator[NDArray[np.float64]]:
     seeds = point_seeds(seed, start, start + len(points))

@@ -99,6 +99,7 @@ def fault(
     prometheus: Prometheus,
     expression: str,
     known: Collection[str],
+    never_matched: Collection[str],
     start: float,
     end: float,
     *,
@@ -110,6 +111,7 @@ def fault(
         prometheus: has scraped a farm from `start` to `end`, Unix time.
         expression: with Grafana's variables.
         known: the metrics that may be named.
+        never_matched: those of them that this farm has not.
         start: of the time that is looked at.
         end: of it.
         always_true: it must have had a value, which an alert needs not.
@@ -124,7 +126,7 @@ def fault(
     except RefusedError as error:
         return f"refused: {error}"
     for selector in sorted(selectors(asked)):
-        if not prometheus.has_shown(selector, start, end):
+        if selector.partition("{")[0] not in never_matched and not prometheus.has_shown(selector, start, end):
             return f"nothing has ever matched {selector}"
     return "" if shown or not always_true else "had no value at any time"
 

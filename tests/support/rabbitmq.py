@@ -180,12 +180,17 @@ class RabbitMQNode:
         )
         return parts._replace(netloc=f"{name}:{password}@127.0.0.1:{self.port}").geturl()
 
-    def close_connections(self, reason: str = "closed by the test") -> int:
-        """Let the node close every AMQP connection, as an operator would; return how many there were."""
+    def close_connections(self, *, only: str = "") -> int:
+        """Let the node close AMQP connections, all or those of that name, as an operator would; return how many."""
+        named = (
+            "[{client_properties, Properties}] = rabbit_reader:info(P, [client_properties]), "
+            f'lists:member({{<<"connection_name">>, longstr, <<"{only}">>}}, Properties)'
+        )
         return int(
             self.eval(
-                "pg_local:sync(), Pids = rabbit_networking:connections(), "
-                f'[rabbit_networking:close_connection(P, "{reason}") || P <- Pids], length(Pids).'
+                "pg_local:sync(), "
+                f"Pids = [P || P <- rabbit_networking:connections(), begin {named if only else 'true'} end], "
+                '[rabbit_networking:close_connection(P, "closed by the test") || P <- Pids], length(Pids).'
             )
         )
 

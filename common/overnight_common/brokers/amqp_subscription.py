@@ -43,6 +43,11 @@ class AmqpSubscription:
         """Tell whether the broker is really handing out messages to us now."""
         return not self._cancelled and self._session is not None and self._session.consuming
 
+    @property
+    def spent(self) -> bool:
+        """Tell whether it is cancelled and all that it held is settled."""
+        return self._cancelled and (self._session is None or not self._session.held)
+
     def set_prefetch(self, prefetch: int) -> None:
         """Change how many deliveries may be held; see `Subscription.set_prefetch`."""
         if prefetch < 0:

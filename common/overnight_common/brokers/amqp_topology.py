@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from overnight_common.brokers.amqp_link import ChannelClosedError
 from overnight_common.brokers.base import DEAD_QUEUE, REPLIES_PREFIX, TASKS_PREFIX
-from overnight_common.errors import BrokerError, QueueMismatchError
+from overnight_common.errors import BrokerError, BrokerUnreachableError, QueueMismatchError
 
 if TYPE_CHECKING:
     from overnight_common.brokers.amqp_link import Link
@@ -71,6 +71,8 @@ def shape_of(queue: str) -> QueueShape:
 class Topology:
     """Declare, delete and count over one link, each question on a throw-away channel.
 
+    Every question raises BrokerUnreachableError when the link is down or breaks under it.
+
     Attributes:
         known: names of the exchanges seen on this connection.
     """
@@ -100,7 +102,7 @@ class Topology:
                 await channel.call("queue_delete", queue=queue)
         except ChannelClosedError as error:
             if error.code != _MISSING:
-                raise BrokerError(f"cannot delete {queue}: {error}") from None
+                raise _failed(f"cannot delete {queue}", error) from None
 
     async def counts(self, queue: str) -> tuple[int, int] | None:
         """Return how many messages are ready and how many AMQP consumers there are; None without a queue."""
@@ -112,7 +114,7 @@ class Topology:
         except ChannelClosedError as error:
             if error.code == _MISSING:
                 return None
-            raise BrokerError(f"cannot look at {queue}: {error}") from None
+            raise _failed(f"cannot look at {queue}", error) from None
         return found.message_count, found.consumer_count
 
     async def declare_exchange(self, exchange: Exchange) -> None:
@@ -140,7 +142,7 @@ class Topology:
                         "queue_bind", queue=queue, exchange=shape.exchange.name, routing_key=queue
                     )
             except ChannelClosedError as error:
-                raise BrokerError(f"cannot bind {queue} to exchange {shape.exchange.name}: {error}") from None
+                raise _failed(f"cannot bind {queue} to exchange {shape.exchange.name}", error) from None
 
     async def _make_or_find(
         self, what: str, method: str, name: dict[str, str], wanted: dict[str, object]
@@ -156,7 +158,7 @@ class Topology:
             if error.code == _OTHER_ARGUMENTS:
                 raise _mismatch(what, wanted, error) from None
             if error.code != _NO_RIGHT:
-                raise BrokerError(f"cannot declare {what}: {error}") from None
+                raise _failed(f"cannot declare {what}", error) from None
             self._not_ours.add(what)
             if not await self._exists(what, method, name):
                 why = f"{what} does not exist and we have no right to make it"
@@ -172,8 +174,14 @@ class Topology:
         except ChannelClosedError as error:
             if error.code == _MISSING:
                 return False
-            raise BrokerError(f"cannot find {what}: {error}") from None
+            raise _failed(f"cannot find {what}", error) from None
         return True
+
+
+def _failed(what: str, error: ChannelClosedError) -> BrokerError:
+    """Return the error to raise: a link that broke under the question is no answer to it."""
+    kind = BrokerError if error.code else BrokerUnreachableError
+    return kind(f"{what}: {error}")
 
 
 def _mismatch(what: str, wanted: dict[str, object], error: ChannelClosedError) -> QueueMismatchError:

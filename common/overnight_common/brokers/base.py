@@ -1,7 +1,8 @@
 """Define what a broker does for Overnight: one small protocol with two implementations.
 
 Everything runs in one asyncio event loop and is called from its thread only. A broker reconnects by itself,
-for ever; its users see that through `on_state` and through errors given to `on_settled`. Tests in
+for ever; its users see that through `on_state` and through errors given to `on_settled`. A question that the
+link breaks under raises BrokerUnreachableError; ask again, for example with `patience.patiently`. Tests in
 tests/contract hold both implementations to every word on this page.
 """
 

@@ -219,7 +219,7 @@ class EmbeddedBroker:
     async def _call(self, call: Callable[[tables.Database], T]) -> T:
         """Run `call` within the next transaction, after all that was asked for before it."""
         if self._db is None:
-            raise BrokerError(f"{self.address}: {self._reason}")
+            raise BrokerUnreachableError(f"{self.address}: {self._reason}")
         return await self._call_soon(call)
 
     def _call_soon(self, call: Callable[[tables.Database], T]) -> asyncio.Future[T]:

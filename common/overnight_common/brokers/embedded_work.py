@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from overnight_common.brokers import embedded_tables as tables
 from overnight_common.brokers.owners import Leases, this_process
-from overnight_common.errors import BrokerError, PublishError, UnroutableError
+from overnight_common.errors import BrokerUnreachableError, PublishError, UnroutableError
 
 if TYPE_CHECKING:
     import asyncio
@@ -181,7 +181,7 @@ class Work:
             self._host.run(partial(on_settled, error))
         for _, future in pending.calls:
             if not future.done():
-                future.set_exception(BrokerError(str(error)))
+                future.set_exception(BrokerUnreachableError(str(error)))
 
 
 def _publish(

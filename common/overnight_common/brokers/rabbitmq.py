@@ -99,12 +99,11 @@ class RabbitMQBroker:
         self._closing = False
         try:
             async with asyncio.timeout(deadline_seconds):
-                await asyncio.gather(self._connect(self._consuming), self._connect(self._publishing))
                 while self._state is BrokerState.DISCONNECTED:
+                    await asyncio.gather(self._connect(self._consuming), self._connect(self._publishing))
                     self._prepare_soon()
-                    if self._preparing is None:
-                        raise BrokerUnreachableError(f"{self.address} went away while connecting")
-                    await asyncio.shield(self._preparing)
+                    if self._preparing is not None:  # else one of them broke again already
+                        await asyncio.shield(self._preparing)
         except TimeoutError:
             await self.close()
             raise BrokerUnreachableError(
@@ -176,6 +175,7 @@ class RabbitMQBroker:
         self, queue: str, prefetch: int, on_delivery: OnDelivery, on_lost: Callable[[], None]
     ) -> AmqpSubscription:
         """Hand deliveries of a queue to `on_delivery`; returns when the broker has answered once."""
+        await self._close_spent()
         subscription = AmqpSubscription(self._consuming, queue, prefetch, on_delivery, on_lost)
         self._subscriptions.append(subscription)
         await subscription.first_try()
@@ -215,22 +215,25 @@ class RabbitMQBroker:
                 await asyncio.sleep(backoff_seconds(tries))
 
     def _prepare_soon(self) -> None:
-        """Start to get ready when both connections stand; the state changes when that is done."""
+        """Start to get ready when both connections stand, whichever was lost; then the state changes."""
         both_up = self._consuming.is_up and self._publishing.is_up
-        if both_up and self._preparing is None and not self._publisher.ready and not self._closing:
+        is_ready = self._publisher.ready and self._state is not BrokerState.DISCONNECTED
+        if both_up and self._preparing is None and not is_ready and not self._closing:
             self._preparing = asyncio.get_running_loop().create_task(self._prepare())
             self._preparing.add_done_callback(self._prepared)
 
     async def _prepare(self) -> None:
         tries = 0
         self._note_server()
-        while self._consuming.is_up and self._publishing.is_up and not self._publisher.ready:
+        while self._consuming.is_up and self._publishing.is_up:
             try:
                 self._topology.known.clear()
                 for exchange in EXCHANGES:
                     with contextlib.suppress(BrokerError):
                         await self._topology.declare_exchange(exchange)
-                await self._publisher.attach()
+                if not self._publisher.ready:
+                    await self._publisher.attach()
+                return
             except BrokerError as error:
                 _log.debug("not ready yet: %s", error)
                 tries += 1
@@ -303,6 +306,13 @@ class RabbitMQBroker:
             )
             return
         self._publisher.publish(exchange.name, queue, message, on_settled)
+
+    async def _close_spent(self) -> None:
+        """Let go of cancelled subscriptions: a long-lived service must not gather their channels."""
+        spent = [subscription for subscription in self._subscriptions if subscription.spent]
+        self._subscriptions = [other for other in self._subscriptions if other not in spent]
+        for subscription in spent:
+            await subscription.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Depth, Message, reply_queue
+from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message, reply_queue
+from overnight_common.brokers.patience import AGAIN_SECONDS, patiently
 from overnight_common.dead_letters import bury
-from overnight_common.errors import DecodeError, OvernightError, PublishError
+from overnight_common.errors import BrokerUnreachableError, DecodeError, OvernightError, PublishError
 from overnight_common.messages import Encoded, decode_reply
 from overnight_common.values import count_values
 from overnight_producer.driving.batching import Pace, measured, next_points
-from overnight_producer.driving.observer import NOBODY, DriveObserver
+from overnight_producer.driving.driver_settings import DriverSettings
+from overnight_producer.driving.ending import Ending, EndingKind
+from overnight_producer.driving.live_window import LiveWindow
+from overnight_producer.driving.observer import NOBODY, Cycle, DriveObserver
 from overnight_producer.driving.rates import Rates
 from overnight_producer.driving.reckoning import Observer, Reckoning
+from overnight_producer.driving.share import QueueShare
 from overnight_producer.driving.silence import Silences
 from overnight_producer.driving.snapshot import Snapshot
 from overnight_producer.driving.task_maker import TaskMaker
-from overnight_producer.driving.window import FIRST_WINDOW, Sight, next_window
 from overnight_producer.driving.worklist import Worklist
-from overnight_producer.jobs.ranges import Policy, Range, outside, published, recalled
+from overnight_producer.jobs.ranges import Range, outside, published, recalled
+from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
 from overnight_producer.letters import reclaim_replies
 
 if TYPE_CHECKING:
@@ -39,47 +44,8 @@ if TYPE_CHECKING:
 
 REPLY_PREFETCH = 2000
 HOUSEKEEPING_SECONDS = 1.0
+FAREWELL_SECONDS = 15.0
 SUCCESS_SHARE_TO_GO_ON = 0.1
-
-
-@dataclass(frozen=True, slots=True)
-class DriverSettings:
-    """Hold what can be tuned about driving; all times in seconds.
-
-    Attributes:
-        max_message_bytes: limit of one message.
-        window_seconds: how much work the window aims to hold.
-        window: fixed number of tasks out, or None to find it by measuring.
-        silence_seconds: after how long a silent task is asked for, and again until it is called lost.
-        no_consumer_timeout_seconds: after how long without a working consumer the job pauses.
-        group_seconds: replies that arrive within it share a commit.
-        policy: attempts and back-off.
-    """
-
-    max_message_bytes: int
-    window_seconds: float = 10.0
-    window: int | None = None
-    silence_seconds: float = 90.0
-    no_consumer_timeout_seconds: float = 600.0
-    group_seconds: float = 0.004
-    policy: Policy = field(default_factory=Policy)
-
-
-class EndingKind(enum.Enum):
-    """Name how driving can end."""
-
-    DONE = "done"
-    PAUSED = "paused"
-    CANCELLED = "cancelled"
-    INTERRUPTED = "interrupted"
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """Say how driving ended, and why."""
-
-    kind: EndingKind
-    why: str = ""
 
 
 class Driver:
@@ -95,10 +61,12 @@ class Driver:
         observer: Observer | None = None,
         recall: bool = False,
         onlooker: DriveObserver = NOBODY,
+        share: QueueShare | None = None,
     ) -> None:
         """Prepare to drive `job` (locked by the caller) through the task queue with the full name `queue`.
 
         With `recall`, tasks that an earlier driver left in the queue are void: they are sent again.
+        `share` is what the drivers of one process on that queue have in common; None for a driver alone.
         """
         now = time.monotonic()
         self._job = job
@@ -109,12 +77,14 @@ class Driver:
         self._settings = settings
         self._recall = recall
         self._onlooker = onlooker
+        self._cycled = Cycle()
         self._cursor = job.cursor
         self._worklist = Worklist(job.ranges())
         self._rates = Rates(now)
         self._silences = Silences(settings.silence_seconds)
-        self._fixed_window = settings.window
-        self._window = settings.window or FIRST_WINDOW
+        self._window = LiveWindow(
+            self._spec.id, self._rates, share or QueueShare(), settings.window, settings.window_seconds
+        )
         self._pace = Pace()
         self._reckoning = Reckoning(self._worklist, settings.policy, self._silences, self._rates, observer)
         self._reply_queue = reply_queue(self._spec.id, self._spec.epoch)
@@ -125,7 +95,6 @@ class Driver:
         self._wake = asyncio.Event()
         self._ending: Ending | None = None
         self._paused = False
-        self._depth: Depth | None = None
         self._link_broke = False
         self._housekeeping_due = 0.0
 
@@ -146,13 +115,22 @@ class Driver:
             slots_busy=self._rates.slots_busy(now),
             slots_seen=self._rates.slots_seen(now),
             running=self._rates.longest_running(now)[:8],
-            window=self._window,
+            window=self._window.size,
             tasks_out=self._worklist.out,
-            depth=self._depth,
+            depth=self._window.depth,
             broker=self._broker.state,
             paused=self._paused,
             accused=dict(self._reckoning.accused),
         )
+
+    @property
+    def paused(self) -> bool:
+        """Tell whether somebody asked for a pause."""
+        return self._paused
+
+    def wake(self) -> None:
+        """Look soon, for something has changed: whoever owns the broker calls it when its state changes."""
+        self._wake.set()
 
     async def run(self) -> Ending:
         """Drive until the job is done, paused, cancelled, or `end` was called.
@@ -160,11 +138,17 @@ class Driver:
         Raises:
             OvernightError: the job file or the data set cannot be used any more.
         """
-        self._broker.on_state(lambda _state: self._wake.set())
-        looking = asyncio.create_task(self._look_at_depth())
+        looking = asyncio.create_task(
+            self._window.keep(
+                self._broker, self._queue, self._tasks_waiting, lambda: len(self._unsettled), self.wake
+            )
+        )
         try:
             while self._ending is None:
-                await self._drive_epoch()
+                try:
+                    await self._drive_epoch()
+                except BrokerUnreachableError:  # the link broke under a question; it comes back by itself
+                    await asyncio.sleep(AGAIN_SECONDS)
         finally:
             looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -187,9 +171,10 @@ class Driver:
         await self._broker.declare(self._reply_queue)
         if taken_up:
             await reclaim_replies(self._broker, self._spec.id, self._reply_queue)
-        now = time.monotonic()
+        # What an earlier driver published, or was killed before it could, is asked for at once.
+        long_ago = time.monotonic() - self._settings.silence_seconds - HOUSEKEEPING_SECONDS
         for range_ in self._worklist.in_flight():
-            self._silences.published(range_.start, range_.attempt, now)
+            self._silences.published(range_.start, range_.attempt, long_ago)
         subscription = await self._broker.subscribe(
             self._reply_queue, REPLY_PREFETCH, self._on_reply, self._on_lost
         )
@@ -202,7 +187,12 @@ class Driver:
         if self._ending is not None:
             self._take_arrived_only()
             if self._ending.kind in (EndingKind.DONE, EndingKind.CANCELLED):
-                await self._broker.delete(self._reply_queue)
+                own = [self._queue] if self._spec.has_own_queue else []
+                for queue in (self._reply_queue, *own):
+                    with contextlib.suppress(
+                        BrokerUnreachableError
+                    ):  # an unused queue goes by itself in the end
+                        await patiently(partial(self._broker.delete, queue), FAREWELL_SECONDS)
 
     def _begin_epoch(self) -> None:
         # No reply to what is out can arrive without the old queue: all of it goes back to waiting.
@@ -229,26 +219,6 @@ class Driver:
 
     def _new_maker(self) -> TaskMaker:
         return TaskMaker(self._spec, self._dataset, self._reply_queue, self._settings.max_message_bytes)
-
-    async def _look_at_depth(self) -> None:
-        """Ask for the depth of the task queue, often while the window may have to grow."""
-        while True:
-            try:
-                self._depth = await self._broker.depth(self._queue)
-            except OvernightError:
-                self._depth = None  # unknown is not zero
-            if self._fixed_window is None:
-                self._window = next_window(self._window, self._sight(), self._settings.window_seconds)
-                self._wake.set()
-            await asyncio.sleep(0.1 if self._tasks_waiting() else HOUSEKEEPING_SECONDS)
-
-    def _sight(self) -> Sight:
-        now = time.monotonic()
-        # The queue may look empty only because what we sent is still on its way.
-        ready = self._depth.ready + len(self._unsettled) if self._depth is not None else None
-        return Sight(
-            self._tasks_waiting(), ready, self._rates.tasks_per_second(now), self._rates.slots_seen(now)
-        )
 
     def _tasks_waiting(self) -> int:
         """Return how many tasks wait here at least; points that were not cut yet count as one."""
@@ -299,9 +269,12 @@ class Driver:
                 self._keep_house(tx, now)
             if self._ending is None:
                 self._fill_window(tx, now, outgoing)
-            written_at = time.monotonic()
+            ready_at = time.monotonic()
+        self._cycled.written = tx.written
         if deliveries or failed or outgoing or tx.written.dropped:
-            self._onlooker.committed(tx.written, time.monotonic() - written_at)
+            self._cycled.commit_seconds = time.monotonic() - ready_at
+        self._onlooker.cycled(self._cycled)
+        self._cycled = Cycle()
         for delivery in acks:
             self._broker.ack(delivery)
         for range_, message in outgoing:
@@ -330,7 +303,7 @@ class Driver:
         if reply.start == reply.stop:
             self._silences.probe_back(reply.attempt, now)
             return
-        self._onlooker.replied(reply)
+        self._cycled.replies.append(reply)
         if reply.kind == "done":
             size = len(reply.result.body) if reply.result is not None else 0
             self._pace = measured(self._pace, reply.stop - reply.start, reply.seconds, size)
@@ -348,7 +321,7 @@ class Driver:
             return 0
         if not self._spec.fingerprint:
             return 1 - self._worklist.out  # the first reply pins the fingerprint of the code
-        return self._window - self._worklist.out
+        return self._window.size - self._worklist.out
 
     def _fill_window(self, tx: Transaction, now: float, outgoing: list[tuple[Range, Message]]) -> None:
         """Put due ranges and newly cut ones on their way, old ones first."""
@@ -387,8 +360,9 @@ class Driver:
 
         def settled(error: PublishError | None) -> None:
             self._unsettled.discard(key)
-            self._onlooker.published(time.monotonic() - sent_at, error)
-            if error is not None:
+            if error is None:
+                self._cycled.confirm_seconds.append(time.monotonic() - sent_at)
+            else:
                 self._failed_publishes.append((range_, error))
                 self._wake.set()
 
@@ -407,7 +381,8 @@ class Driver:
         for request in self._job.requests_pending():
             tx.finish_request(request.id, self._grant(tx, request))
         if self._broker.state is BrokerState.CONNECTED:
-            queue_is_empty = self._depth is not None and self._depth.ready == 0
+            depth = self._window.depth
+            queue_is_empty = depth is not None and depth.ready == 0
             number = self._silences.probe_due(now, queue_is_empty)
             if number is not None:
                 self._publish_probe(number)
@@ -416,7 +391,9 @@ class Driver:
                 for range_ in self._worklist.in_flight():
                     if (range_.start, range_.attempt) == (start, attempt):
                         self._reckoning.silence(tx, range_, now)
-            if now - self._rates.last_done > self._settings.no_consumer_timeout_seconds and not self._paused:
+            # Whoever waits behind another job's tasks is not forsaken, unless the consumers refuse its own.
+            worked_at = self._window.worked_at(alone=bool(self._reckoning.accused))
+            if now - worked_at > self._settings.no_consumer_timeout_seconds and not self._paused:
                 self.end(Ending(EndingKind.PAUSED, self._why_nobody_works()))
 
     def _why_nobody_works(self) -> str:
@@ -432,18 +409,23 @@ class Driver:
             case "cancel":
                 self.end(Ending(EndingKind.CANCELLED, "cancelled by request"))
             case "pause":
-                self._paused = True
+                self._pause(True)
+                tx.set_state(JobState.PAUSED, PAUSED_BY_REQUEST)
             case "resume":
-                self._paused = False
+                self._pause(False)
+                tx.set_state(JobState.RUNNING)
                 self._rates.last_done = time.monotonic()
             case "retry":
                 return f"{self._retry(tx)} points wait again"
             case "window":
-                self._fixed_window = request.args.get("tasks")
-                self._window = self._fixed_window or self._window
+                self._window.fix(request.args.get("tasks"))
             case _:
                 return f"unknown request {request.kind}"
         return "granted"
+
+    def _pause(self, paused: bool) -> None:
+        self._paused = paused
+        self._window.active = not paused
 
     def _retry(self, tx: Transaction) -> int:
         points = 0
@@ -459,6 +441,9 @@ class Driver:
         if self._cursor >= self._spec.stop and self._worklist.waiting == 0 and self._worklist.out == 0:
             self.end(Ending(EndingKind.DONE))
             return
+        if self._paused and self._settings.leave_when_paused and self._worklist.out == 0:
+            self.end(Ending(EndingKind.PAUSED, PAUSED_BY_REQUEST))
+            return
         limit = self._spec.max_failures
         given_up, succeeded = self._reckoning.given_up, self._reckoning.succeeded
         if (
@@ -466,7 +451,12 @@ class Driver:
             and given_up >= limit
             and succeeded < SUCCESS_SHARE_TO_GO_ON * (given_up + succeeded)
         ):
-            self.end(Ending(EndingKind.PAUSED, f"{given_up} points were given up and {succeeded} succeeded"))
+            self.end(
+                Ending(
+                    EndingKind.PAUSED,
+                    f"of {given_up + succeeded} points that were tried, {given_up} were given up",
+                )
+            )
 
 
 def _fits(result: Encoded, points: int) -> bool:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from overnight_producer.jobs.transaction import Written
+
 if TYPE_CHECKING:
-    from overnight_common.errors import PublishError
     from overnight_common.messages import Reply
     from overnight_producer.driving.snapshot import Snapshot
     from overnight_producer.jobs.jobspec import JobSpec
-    from overnight_producer.jobs.transaction import Written
+
+
+@dataclass(slots=True)
+class Cycle:
+    """Hold what one cycle brought.
+
+    Attributes:
+        replies: those for points of the job, in order; the job file has them safely.
+        confirm_seconds: for each task confirmed since the cycle before, how long that took.
+        written: what was added to the job file.
+        commit_seconds: how long it took to get that onto the disk; None if there was nothing to write.
+    """
+
+    replies: list[Reply] = field(default_factory=list)
+    confirm_seconds: list[float] = field(default_factory=list)
+    written: Written = field(default_factory=Written)
+    commit_seconds: float | None = None
 
 
 class DriveObserver(Protocol):
@@ -18,14 +36,8 @@ class DriveObserver(Protocol):
     One observer may look on at several drivers.
     """
 
-    def published(self, seconds: float, error: PublishError | None) -> None:
-        """A task was settled `seconds` after it was sent: confirmed, or not accepted for this reason."""
-
-    def replied(self, reply: Reply) -> None:
-        """A reply for a job driven here was read; probes are left out."""
-
-    def committed(self, written: Written, seconds: float) -> None:
-        """The job file has this safely; the commit took `seconds`."""
+    def cycled(self, cycle: Cycle) -> None:
+        """A cycle of a driver is over, and the job file has what came of it."""
 
     def job_seen(self, spec: JobSpec, snapshot: Snapshot) -> None:
         """A job is driven here and this is how far it is; called a few times a second."""
@@ -37,13 +49,7 @@ class DriveObserver(Protocol):
 class Nobody:
     """Be the observer when nobody looks on."""
 
-    def published(self, seconds: float, error: PublishError | None) -> None:
-        """Do nothing."""
-
-    def replied(self, reply: Reply) -> None:
-        """Do nothing."""
-
-    def committed(self, written: Written, seconds: float) -> None:
+    def cycled(self, cycle: Cycle) -> None:
         """Do nothing."""
 
     def job_seen(self, spec: JobSpec, snapshot: Snapshot) -> None:

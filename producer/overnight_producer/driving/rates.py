@@ -65,9 +65,13 @@ class Rates:
         """Return tasks answered per second over the last 30 s."""
         return self._per_second(2, now)
 
+    def busy_seconds_per_second(self, now: float) -> float:
+        """Return how much run time per second the tasks took that were answered over the last 30 s."""
+        return self._per_second(3, now)
+
     def slots_busy(self, now: float) -> float:
         """Return how many slots were busy on average over the last 30 s, those with long tasks too."""
-        return min(self._per_second(3, now) + len(self._running), float(self.slots_seen(now)))
+        return min(self.busy_seconds_per_second(now) + len(self._running), float(self.slots_seen(now)))
 
     def slots_seen(self, now: float) -> int:
         """Return how many slots said something in the last 90 s."""

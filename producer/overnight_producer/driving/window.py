@@ -19,25 +19,32 @@ class Sight:
         ready: messages in the task queue that no consumer has, None if the queue could not be asked.
         tasks_per_second: measured rate of tasks done, 0 before the first.
         slots: slots seen in the last 90 s (`SlotsSeen.count`).
+        jobs: how many jobs share the queue, this one included.
     """
 
     waiting: int
     ready: int | None
     tasks_per_second: float
     slots: int
+    jobs: int = 1
 
 
 def next_window(size: int, sight: Sight, window_seconds: float = 10.0) -> int:
     """Return the new size of the window, in tasks.
 
     While tasks wait here and the queue has none ready, somebody may be idle: it doubles. Otherwise it comes
-    down, a quarter of the way each time, to the work of `window_seconds` or two tasks per slot.
+    down, a quarter of the way each time, to the work of `window_seconds` or two tasks per slot, divided by
+    the number of jobs that share the queue.
     """
     if sight.ready == 0 and sight.waiting > 0:
         return min(size * 2, LARGEST_WINDOW)
-    target = max(math.ceil(window_seconds * sight.tasks_per_second), 2 * sight.slots)
-    if sight.ready is None or target == 0 or size <= target:
+    whole = max(window_seconds * sight.tasks_per_second, 2 * sight.slots)
+    target = math.ceil(whole / sight.jobs)
+    if sight.ready is None or target == 0:
         return size
+    if size <= target:
+        # Alone, a window that is too small shows by an empty queue; beside other jobs the queue never is.
+        return min(size * 2, target) if sight.jobs > 1 and sight.waiting > 0 else size
     return max(target, size - max(1, (size - target) // 4))
 
 

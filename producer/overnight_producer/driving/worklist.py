@@ -12,13 +12,16 @@ from overnight_producer.jobs.ranges import Range, RangeState
 class Worklist:
     """Know every range that waits or is in flight by its start; ranges never overlap.
 
-    Due times are monotonic seconds: a clock that is set back delays nothing.
+    Of those that are due the smallest comes first: when batches fail, one is split down to its culprit before
+    the next is tried again, so that a broken method is found out early. Due times are monotonic seconds: a
+    clock that is set back delays nothing.
     """
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:
         """Take the ranges of a job file; all that wait are due now."""
         self._by_start: dict[int, Range] = {}
-        self._due: list[tuple[float, int, int]] = []
+        self._later: list[tuple[float, int, int]] = []  # (due, order, start)
+        self._ready: list[tuple[int, int, int]] = []  # (points, order, start)
         self._order = itertools.count()
         self._waiting = 0
         self._out = 0
@@ -53,7 +56,7 @@ class Worklist:
         self._by_start[range_.start] = range_
         if range_.state is RangeState.WAITING:
             self._waiting += 1
-            heapq.heappush(self._due, (due, next(self._order), range_.start))
+            heapq.heappush(self._later, (due, next(self._order), range_.start))
         elif range_.in_flight:
             self._out += 1
 
@@ -68,21 +71,26 @@ class Worklist:
             self._out -= 1
 
     def take_due(self, now: float) -> Range | None:
-        """Return the waiting range that is due longest, or None; it stays in the list as it is."""
-        self._drop_stale()
-        if not self._due or self._due[0][0] > now:
-            return None
-        return self._by_start[heapq.heappop(self._due)[2]]
+        """Return the smallest waiting range that is due, or None; it stays in the list as it is."""
+        while self._later and self._later[0][0] <= now:
+            _due, order, start = heapq.heappop(self._later)
+            if (range_ := self._waiting_at(start)) is not None:
+                heapq.heappush(self._ready, (range_.points, order, start))
+        while self._ready:
+            _points, _order, start = heapq.heappop(self._ready)
+            if (range_ := self._waiting_at(start)) is not None:
+                return range_
+        return None
 
     def next_due(self) -> float | None:
         """Return when the next waiting range is due, or None if none waits."""
-        self._drop_stale()
-        return self._due[0][0] if self._due else None
+        if any(self._waiting_at(start) for _points, _order, start in self._ready):
+            return 0.0
+        while self._later and self._waiting_at(self._later[0][2]) is None:
+            heapq.heappop(self._later)
+        return self._later[0][0] if self._later else None
 
-    def _drop_stale(self) -> None:
+    def _waiting_at(self, start: int) -> Range | None:
         # An entry is stale when its range was finished or published since, by a late result say.
-        while self._due:
-            range_ = self._by_start.get(self._due[0][2])
-            if range_ is not None and range_.state is RangeState.WAITING:
-                return
-            heapq.heappop(self._due)
+        range_ = self._by_start.get(start)
+        return range_ if range_ is not None and range_.state is RangeState.WAITING else None

@@ -51,6 +51,8 @@ class JobSpec:
         broker: address without any password.
         epoch: number of the reply queue in use.
         output: where the results are exported at the end, None for nowhere.
+        submitted: True if the job is for `overnight serve` to drive.
+        on_finish: command that is run at the job's end, None for none.
     """
 
     id: str
@@ -76,6 +78,8 @@ class JobSpec:
     broker: str = ""
     epoch: int = 1
     output: str | None = None
+    submitted: bool = False
+    on_finish: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.stop <= self.data_length:

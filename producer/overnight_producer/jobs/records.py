@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from overnight_common.messages import Encoded, Failure
 
+# Why a job is paused that somebody paused; whoever goes on with jobs by itself leaves such a one alone.
+PAUSED_BY_REQUEST = "paused by request"
+
 
 class JobState(enum.StrEnum):
     """Say where a job is."""

@@ -39,11 +39,18 @@ class JobStanding:
         return cls(path, job.spec, job.progress(), driver_of(path))
 
     @property
+    def in_line(self) -> bool:
+        """Tell whether it is for the service to begin with."""
+        return self.spec.submitted and self.progress.state is JobState.RUNNING and self.driver_pid is None
+
+    @property
     def state_words(self) -> str:
         """Return the state as a person wants to know it: a running job that nobody drives has stopped."""
         if self.driver_pid is not None:
             who = f"by {self.driver_pid}" if self.driver_pid else "by another process"
             return f"{self.progress.state.value} {who}"
+        if self.in_line:
+            return "in line"
         return "stopped" if self.progress.state is JobState.RUNNING else self.progress.state.value
 
     @property
@@ -209,7 +216,9 @@ def _print_detail(
 def _facts(job: JobStanding, now: float) -> list[tuple[str, str]]:
     spec, progress = job.spec, job.progress
     params = ", ".join(f"{name}={value!r}" for name, value in spec.params.items())
-    state = job.state_words + ("" if job.driver_pid is not None else ", nobody drives it")
+    state = job.state_words
+    if job.driver_pid is None:
+        state += ", waits for `overnight serve`" if job.in_line else ", nobody drives it"
     on_their_way = progress.published + progress.running
     points = [
         f"{count(progress.done)} of {count(progress.total)} done ({percent(progress.done, progress.total)})",

@@ -12,6 +12,7 @@ from overnight_producer.jobs.home import resolve
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import driver_of
 from overnight_producer.jobs.records import JobState
+from overnight_producer.jobs.service import server_of
 from overnight_producer.views.view import make_view
 from overnight_producer.views.wording import counted, duration
 
@@ -91,7 +92,8 @@ def watch(
                 driver = driver_of(path)
                 snapshot = watcher.look(time.monotonic(), time.time())
                 view.show(snapshot)
-                if (ending := ending_of(spec, snapshot.progress, driver, time.time())) is not None:
+                served = spec.submitted and server_of(home) is not None
+                if (ending := ending_of(spec, snapshot.progress, driver, time.time(), served)) is not None:
                     text, status = ending
                     break
                 sleep(LOOK_SECONDS)
@@ -103,11 +105,12 @@ def watch(
 
 
 def ending_of(
-    spec: JobSpec, progress: Progress, driver_pid: int | None, now: float
+    spec: JobSpec, progress: Progress, driver_pid: int | None, now: float, served: bool = False
 ) -> tuple[str, int] | None:
     """Return what to say at the end and the exit status, or None while the job is being driven.
 
-    `now` is Unix time; a job that has ended but is still being driven (it exports its results) goes on.
+    `now` is Unix time; with `served` the service will come to the job. One that has ended but is still being
+    driven (it exports its results) goes on.
     """
     if driver_pid is not None:
         return None
@@ -121,6 +124,8 @@ def ending_of(
         return f"job {job} is done", 0
     if progress.state is JobState.PAUSED:
         return f"job {job} is paused{why}; go on with `overnight resume {job}`", 1
+    if served:
+        return None
     last = progress.last_result_at
     since = f", its last result came {duration(now - last)} ago" if last is not None else ""
     return f"nobody drives job {job}{since}; go on with `overnight resume {job}`", 1

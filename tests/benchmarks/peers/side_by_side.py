@@ -41,15 +41,15 @@ PEERS = (
         "celery",
         "celery -A with_celery worker --pool prefork --concurrency 2 --loglevel ERROR"
         " --without-gossip --without-mingle --without-heartbeat",
-        "quorum queue, confirms, acks_late, prefetch 128, 8 publishing threads, results over its rpc:// (transient)",
-        {"PEER_THREADS": "8", "PEER_PREFETCH": "64"},
+        "quorum queue, confirms, acks_late, prefetch 256, 4 publishing threads, results over its rpc:// (transient)",
+        {"PEER_THREADS": "4", "PEER_PREFETCH": "128"},
     ),
     Peer(
         "dramatiq",
         "dramatiq with_dramatiq --processes 2 --threads 1",
-        "classic queue (it has no other), confirms, ack after run, prefetch 64, 8 publishing threads, "
+        "classic queue (it has no other), confirms, ack after run, prefetch 64, 16 publishing threads, "
         + _OVER_RABBITMQ,
-        {"PEER_THREADS": "8", "PEER_RESULTS": "1", "dramatiq_queue_prefetch": "64"},
+        {"PEER_THREADS": "16", "PEER_RESULTS": "1", "dramatiq_queue_prefetch": "64"},
     ),
     Peer(
         "taskiq",

@@ -1,7 +1,7 @@
 import asyncio
-import os
 import subprocess
 import sys
+import time
 import types
 
 import numpy as np
@@ -14,12 +14,12 @@ from overnight_common.observing import shielded
 from overnight_common.values import encode_values
 from overnight_consumer import gpus
 from overnight_consumer.deaths import Death, ExitReason, exit_reason
+from overnight_consumer.frames import Answer
 from overnight_consumer.held import DONE, Held
 from overnight_consumer.intake import Intake
 from overnight_consumer.limits import Limits
-from overnight_consumer.memory import session_bytes
 from overnight_consumer.metrics import ConsumerMetrics, watched
-from overnight_consumer.observer import IntakeSight, Nobody, Sight
+from overnight_consumer.observer import IntakeSight, Nobody, Sight, SlotSight
 from overnight_consumer.service import Service
 from overnight_consumer.slots import Slot, SlotState, StartReason
 from support.broker_use import until
@@ -62,41 +62,46 @@ def seen_in(metrics, name):
     }
 
 
-def held(method="toys:double", count=1, outcome="", ran=0.0, **fields):
+def held(method="toys:double", count=1, outcome="", ran=0.0, dispatched_at=0.0, **fields):
     task = Task(VERSION, "job", reply_queue("job", 1), 0, count, 1, method, **fields)
     intake = Intake(QUEUE, lambda *_: None, lambda *_: None)
-    return Held(
-        task,
-        Delivery(QUEUE, Message(b"", "task"), 0, None),
-        intake,
-        b"",
-        0,
-        slot=1,
-        outcome=outcome,
-        run_seconds=ran,
-    )
+    delivery = Delivery(QUEUE, Message(b"", "task"), 0, None)
+    times = {"dispatched_at": dispatched_at, "run_seconds": ran}
+    return Held(task, delivery, intake, b"", 0, slot=1, outcome=outcome, **times)
+
+
+def at_work(*tasks):
+    """Return how it looks when slots are busy with tasks."""
+    return Sight(slots=tuple(SlotSight(SlotState.BUSY, 0.0, 0.0, each) for each in tasks))
 
 
 # Tasks
 
 
+def confirm(metrics, *tasks):
+    """Let tasks be confirmed, and time pass until they are counted."""
+    for each in tasks:
+        metrics.confirmed(each)
+    metrics.seen(Sight())
+
+
 def test_points_and_tasks_are_counted_when_the_reply_is_confirmed(metrics):
-    metrics.started(held(count=7))
+    metrics.seen(at_work(held(count=7)))
     assert seen_in(metrics, "consumer_tasks_done_total") == {}
-    metrics.confirmed(held(count=7, outcome=DONE), 0.003)
+    confirm(metrics, held(count=7, outcome=DONE))
     assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "toys:double"): 1}
     assert seen_in(metrics, "consumer_points_done_total") == {("default", "toys:double"): 7}
     assert seen_in(metrics, "consumer_tasks_failed_total") == {}
 
 
 def test_failures_are_counted_by_cause_and_bring_no_points(metrics):
-    metrics.confirmed(held(outcome=Cause.KILLED_BY_SIGNAL.value), 0.003)
+    confirm(metrics, held(outcome=Cause.KILLED_BY_SIGNAL.value))
     assert seen_in(metrics, "consumer_tasks_failed_total") == {("default", "killed_by_signal"): 1}
     assert seen_in(metrics, "consumer_points_done_total") == {}
 
 
 def test_a_probe_is_no_task(metrics):
-    metrics.confirmed(held(count=0, outcome=DONE), 0.003)
+    confirm(metrics, held(count=0, outcome=DONE))
     assert seen_in(metrics, "consumer_tasks_done_total") == {}
 
 
@@ -108,65 +113,71 @@ def test_every_cause_and_served_method_begins_at_zero(metrics):
 
 
 def test_the_wait_is_from_publication_to_start_and_never_negative(metrics, clock):
-    for ago in (3.0, -5.0):
-        metrics.started(held(published_at=clock.at - ago))
-    metrics.started(held())  # by a producer that does not tell
+    published = [clock.at - 60.0, clock.at + 60.0, 0.0]  # the last by a producer that does not tell
+    tasks = [held(published_at=at, dispatched_at=clock.at - 57.0) for at in published]
+    metrics.seen(at_work(*tasks))
+    confirm(metrics, *tasks)  # known already
+    confirm(metrics, held(published_at=clock.at, outcome="lost_consumer"))  # never started
     (wait,) = values(metrics, "consumer_wait_seconds").values()
     assert (sum(wait.counts), wait.sum) == (2, 3.0)
 
 
 def test_names_of_methods_that_only_messages_know_are_all_called_unknown(metrics):
     for number in range(100):
-        metrics.confirmed(held(f"nobody:serves{number}", outcome="method_unavailable", ran=1.0), 0.1)
+        confirm(metrics, held(f"nobody:serves{number}", outcome="method_unavailable", ran=1.0))
     assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown")}
 
 
 def test_a_method_of_a_served_module_is_named_once_it_did_a_task():
     metrics = ConsumerMetrics(settings_of(methods=("toys",)))
-    metrics.confirmed(held("triple", outcome="exception", ran=1.0), 0.1)
-    metrics.confirmed(held("triple", outcome=DONE, ran=1.0), 0.1)
+    confirm(metrics, held("triple", outcome="exception", ran=1.0))
+    confirm(metrics, held("triple", outcome=DONE, ran=1.0))
     assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown"), ("default", "triple")}
     assert seen_in(metrics, "consumer_tasks_done_total") == {("default", "triple"): 1}
 
 
 def test_the_text_of_a_command_is_no_label():
     metrics = ConsumerMetrics(settings_of(methods=(), commands=("sh secret.sh",)))
-    metrics.confirmed(held("command:sh secret.sh", outcome=DONE), 0.1)
+    confirm(metrics, held("command:sh secret.sh", outcome=DONE))
     assert values(metrics, "consumer_tasks_done_total") == {("default", "command"): 1}
 
 
 # Slots
 
 
-def test_busy_seconds_grow_while_a_task_runs_and_stand_still_after_it(metrics, clock):
-    metrics.slot_is(1, SlotState.FREE)
-    clock.at += 100
-    metrics.slot_is(1, SlotState.BUSY)
-    for ran in (1.0, 2.0, 3600.0):
-        clock.at += ran
-    assert values(metrics, "slot_busy_seconds_total") == {"1": 3603.0, "2": 0.0}
-    metrics.slot_is(1, SlotState.FREE)
-    clock.at += 50
-    metrics.slot_is(1, SlotState.BUSY)
-    clock.at += 7
-    assert values(metrics, "slot_busy_seconds_total")["1"] == 3610.0
+def test_busy_seconds_grow_while_a_task_runs_and_stand_still_after_it():
+    async def go():
+        slot = Slot(1, lambda _number, voice: FakeChild(voice), Deaf(), lambda _: None, lambda _: None)
+        slot.start()
+        slot._child.voice.on_ready()
+        slot.run(held())
+        began = time.monotonic()
+        busy = slot.sight(began + 3600)
+        assert (busy.state, busy.held) == (SlotState.BUSY, slot.held)
+        assert busy.busy_seconds == busy.task_seconds == pytest.approx(3600, abs=0.1)
+        slot._child.voice.on_answer(Answer("done", "", "", 0.1, b""))
+        free = slot.sight(began + 7200)
+        assert (free.state, free.task_seconds, free.held) == (SlotState.FREE, 0.0, None)
+        assert 0 < free.busy_seconds < 1
+        assert slot.sight(began + 9999).busy_seconds == free.busy_seconds
+        slot.run(held())
+        slot._child.die(-9)
+        assert slot.state is SlotState.STARTING
+        assert free.busy_seconds < slot.sight(began).busy_seconds < 1
+        await slot.stop()
+
+    asyncio.run(go())
 
 
-def test_the_oldest_task_is_that_of_the_slot_that_is_busy_longest(metrics, clock):
+def test_slots_are_shown_as_they_were_seen_last(metrics):
+    assert values(metrics, "consumer_slots")["stopped"] == 2
+    slots = (SlotSight(SlotState.BUSY, 99.0, 40.0, held()), SlotSight(SlotState.BUSY, 70.0, 3.0, held()))
+    metrics.seen(Sight(slots=slots))
+    assert seen_in(metrics, "consumer_slots") == {"busy": 2}
+    assert values(metrics, "slot_busy_seconds_total") == {"1": 99.0, "2": 70.0}
+    assert values(metrics, "consumer_oldest_task_seconds") == {(): 40.0}
+    metrics.seen(Sight(slots=(SlotSight(SlotState.FREE, 99.5, 0.0, None),)))
     assert values(metrics, "consumer_oldest_task_seconds") == {(): 0}
-    metrics.slot_is(2, SlotState.BUSY)
-    clock.at += 30
-    metrics.slot_is(1, SlotState.BUSY)
-    clock.at += 10
-    assert values(metrics, "consumer_oldest_task_seconds") == {(): 40}
-    metrics.slot_is(2, SlotState.STARTING)
-    assert values(metrics, "consumer_oldest_task_seconds") == {(): 10}
-
-
-def test_slots_by_state_always_sum_up_to_the_slots_there_are(metrics):
-    for state in SlotState:
-        metrics.slot_is(1, state)
-        assert sum(values(metrics, "consumer_slots").values()) == 2
 
 
 def test_memory_is_that_of_the_child_and_all_it_started_and_absent_without_a_child(metrics):
@@ -179,20 +190,11 @@ def test_memory_is_that_of_the_child_and_all_it_started_and_absent_without_a_chi
         assert child.stdout.readline() == b"1\n"
         metrics.child_started(1, child.pid, StartReason.FIRST)
         assert set(values(metrics, "slot_memory_bytes")) == {"1"}
-        assert (
-            45_000_000 < values(metrics, "slot_memory_bytes")["1"] == session_bytes(child.pid) < 200_000_000
-        )
+        assert 45_000_000 < values(metrics, "slot_memory_bytes")["1"] < 200_000_000
+        metrics.child_ended(1, 1, ExitReason.STOPPED)  # the one before it
+        assert set(values(metrics, "slot_memory_bytes")) == {"1"}
         child.stdin.write(b"\n")
     assert values(metrics, "slot_memory_bytes") == {}
-
-
-def test_a_child_that_ends_after_its_successor_began_does_not_hide_it(metrics):
-    metrics.child_started(1, os.getpid(), StartReason.FIRST)
-    metrics.child_started(1, os.getsid(0), StartReason.RENEWAL)
-    metrics.child_ended(1, os.getpid(), ExitReason.STOPPED)
-    assert seen_in(metrics, "child_starts_total") == {"first": 1, "renewal": 1}
-    assert seen_in(metrics, "child_exits_total") == {"stopped": 1}
-    assert set(values(metrics, "slot_memory_bytes")) == {"1"}
 
 
 @pytest.mark.parametrize(
@@ -372,17 +374,11 @@ class Broken:
         self.called.add(name)
         raise RuntimeError(f"the registry is broken: {name}")
 
-    def slot_is(self, *_):
-        self._raise("slot_is")
-
     def child_started(self, *_):
         self._raise("child_started")
 
     def child_ended(self, *_):
         self._raise("child_ended")
-
-    def started(self, *_):
-        self._raise("started")
 
     def confirmed(self, *_):
         self._raise("confirmed")
@@ -424,7 +420,7 @@ def test_a_broken_registry_harms_no_task(caplog):
         3: "failed",
         4: "done",
     }
-    assert broken.called == {"slot_is", "child_started", "child_ended", "started", "confirmed", "seen"}
+    assert broken.called == {"child_started", "child_ended", "confirmed", "seen"}
 
 
 def test_what_a_whole_consumer_did_is_in_its_figures(monkeypatch):
@@ -447,4 +443,4 @@ def test_what_a_whole_consumer_did_is_in_its_figures(monkeypatch):
     assert seen_in(metrics, "consumer_tasks_failed_total") == {("default", "exit_status"): 1}
     assert seen_in(metrics, "child_starts_total") == {"first": 1, "death": 1}
     assert seen_in(metrics, "child_exits_total") == {"exit_status": 1, "stopped": 1}
-    assert values(metrics, "consumer_slots")["stopped"] == 1
+    assert values(metrics, "consumer_slots")["free"] == 1

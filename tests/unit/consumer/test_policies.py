@@ -25,7 +25,17 @@ def test_backoff_doubles_from_the_first_to_the_longest():
 
 @pytest.mark.parametrize(
     ("mean", "wanted"),
-    [(None, 4), (3600.0, 4), (0.05, 4), (0.049, 8), (0.010, 40), (0.001, 400), (0.0001, MOST), (0.0, MOST)],
+    [
+        (None, 4),
+        (3600.0, 4),
+        (0.25, 4),
+        (0.05, 5),
+        (0.049, 8),
+        (0.010, 40),
+        (0.001, 400),
+        (0.0001, MOST),
+        (0.0, MOST),
+    ],
 )
 def test_prefetch_is_the_slots_for_long_tasks_and_100_ms_of_work_for_short_ones(mean, wanted):
     assert wanted_prefetch(4, mean, is_short(mean, 99.0, was_short=False)) == wanted
@@ -35,6 +45,12 @@ def test_prefetch_is_the_slots_for_long_tasks_and_100_ms_of_work_for_short_ones(
 def test_prefetch_never_leaves_a_slot_without_a_task(slots, mean):
     for short in (True, False):
         assert slots <= wanted_prefetch(slots, mean, short) <= max(2 * slots, MOST)
+
+
+def test_what_is_held_ahead_is_bounded_in_bytes_too():
+    assert wanted_prefetch(2, 0.0001, short=True, mean_bytes=200) == MOST
+    assert wanted_prefetch(2, 0.0001, short=True, mean_bytes=256 * 1024) == 64
+    assert wanted_prefetch(2, 0.0001, short=True, mean_bytes=8 * 1024 * 1024) == 3
 
 
 def test_prefetch_is_changed_only_when_it_differs_markedly():
@@ -47,7 +63,7 @@ def test_prefetch_is_changed_only_when_it_differs_markedly():
 def test_after_a_long_task_nothing_is_held_behind_a_slot_for_half_a_minute():
     assert not is_short(0.001, calm_seconds=29.0, was_short=True)
     assert is_short(0.001, calm_seconds=31.0, was_short=False)
-    assert wanted_prefetch(2, 0.001, short=False) == 2
+    assert wanted_prefetch(2, 0.001, short=False) == 3
 
 
 def test_tasks_near_the_limit_do_not_change_the_prefetch_to_and_fro():

@@ -8,7 +8,7 @@ import pytest
 from overnight_common.brokers.amqp_topology import shape_of
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
 from overnight_consumer import cli as consumer_cli
-from overnight_producer import running
+from overnight_producer import statuses as exit_status
 from support.markdown import code, document, table
 
 OPERATIONS = document("docs/operations.md")
@@ -26,12 +26,12 @@ def statuses(program):
 
 def test_the_exit_codes_of_the_producer_are_its_constants():
     assert statuses("`overnight`") == {
-        running.DONE,
-        running.SOME_GIVEN_UP,
-        running.BAD_INPUT,
-        running.UNREACHABLE,
-        running.CANCELLED,
-        running.INTERRUPTED,
+        exit_status.DONE,
+        exit_status.SOME_GIVEN_UP,
+        exit_status.BAD_INPUT,
+        exit_status.UNREACHABLE,
+        exit_status.CANCELLED,
+        exit_status.INTERRUPTED,
     }
 
 

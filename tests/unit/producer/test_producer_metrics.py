@@ -7,6 +7,7 @@ from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Depth, Messag
 from overnight_common.errors import NotConnectedError, TooLargeError
 from overnight_common.messages import Cause, Failure
 from overnight_common.metrics import Buckets
+from overnight_producer.driving.observer import Cycle
 from overnight_producer.driving.reckoning import PUBLISH_FAILED, SILENT_TASK
 from overnight_producer.jobs.ranges import STALE_ATTEMPT, Range, RangeState
 from overnight_producer.jobs.transaction import Written
@@ -71,25 +72,27 @@ def test_a_transaction_sums_up_what_the_job_file_then_holds(tmp_path):
 
 
 def test_what_was_committed_is_counted(metrics):
-    metrics.committed(Written(2, 20, 1, {"exception": 3}, {STALE_ATTEMPT: 2, SILENT_TASK: 4}), 0.002)
-    metrics.committed(Written(1, 5, 0, {"exception": 1}, {}), 0.004)
+    first = Written(2, 20, 1, {"exception": 3}, {STALE_ATTEMPT: 2, SILENT_TASK: 4})
+    metrics.cycled(Cycle(written=first, commit_seconds=0.002))
+    metrics.cycled(Cycle())  # nothing happened, nothing was written
+    metrics.cycled(Cycle(written=Written(1, 5, 0, {"exception": 1}, {}), commit_seconds=0.004))
     assert seen_in(metrics, "driver_tasks_done_total") == {(): 3}
     assert seen_in(metrics, "driver_points_done_total") == {(): 25}
     assert seen_in(metrics, "driver_points_given_up_total") == {(): 1}
     assert seen_in(metrics, "driver_failures_total") == {"exception": 4}
     assert seen_in(metrics, "driver_replies_dropped_total") == {STALE_ATTEMPT: 2}
     assert seen_in(metrics, "driver_silent_tasks_total") == {(): 4}
-    assert values(metrics, "driver_commit_seconds")[()].sum == pytest.approx(0.006)
+    commits = values(metrics, "driver_commit_seconds")[()]
+    assert (sum(commits.counts), commits.sum) == (2, pytest.approx(0.006))
 
 
 def test_publishes_are_counted_when_confirmed_and_failures_by_a_closed_set_of_reasons(metrics):
-    metrics.published(0.25, None)
-    metrics.published(0.25, NotConnectedError("down"))
-    assert seen_in(metrics, "driver_tasks_published_total") == {(): 1}
-    assert values(metrics, "driver_confirm_seconds")[()].sum == 0.25
+    metrics.cycled(Cycle(confirm_seconds=[0.25, 0.5]))
+    assert seen_in(metrics, "driver_tasks_published_total") == {(): 2}
+    assert values(metrics, "driver_confirm_seconds")[()].sum == 0.75
     names = [type(each("x")).__name__ for each in (NotConnectedError, TooLargeError)]
     dropped = {PUBLISH_FAILED + name: 1 for name in (*names, "SomethingNewError")}
-    metrics.committed(Written(dropped=dropped), 0.001)
+    metrics.cycled(Cycle(written=Written(dropped=dropped)))
     assert seen_in(metrics, "driver_publish_failures_total") == {
         "not_connected": 1,
         "too_large": 1,
@@ -99,8 +102,8 @@ def test_publishes_are_counted_when_confirmed_and_failures_by_a_closed_set_of_re
 
 
 def test_replies_are_counted_by_kind_and_cause(metrics):
-    for reply in (finished(0, 1), failed(1, 2, cause=Cause.TIME_LIMIT), failed(1, 2, cause=Cause.TIME_LIMIT)):
-        metrics.replied(reply)
+    late = failed(1, 2, cause=Cause.TIME_LIMIT)
+    metrics.cycled(Cycle(replies=[finished(0, 1), late, late]))
     assert seen_in(metrics, "driver_replies_total") == {("done", "none"): 1, ("failed", "time_limit"): 2}
 
 

@@ -126,3 +126,5 @@ def test_each_ending_has_its_status_and_its_words(state, given_up, status, words
     assert found == status
     assert words in text
     assert ending_of(spec_of(1797), progress, 123, 1000.0) is None
+    served = ending_of(spec_of(1797), progress, None, 1000.0, served=True)
+    assert (served is None) == (state is JobState.RUNNING)  # its turn will come

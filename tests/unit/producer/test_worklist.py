@@ -4,7 +4,7 @@ from overnight_producer.driving.worklist import Worklist
 from overnight_producer.jobs.ranges import Range, RangeState, published
 
 
-def test_ranges_come_out_in_the_order_in_which_they_are_due():
+def test_a_range_comes_out_when_it_is_due_and_not_before():
     worklist = Worklist()
     worklist.put(Range(0, 5), due=3.0)
     worklist.put(Range(5, 10), due=1.0)
@@ -12,8 +12,19 @@ def test_ranges_come_out_in_the_order_in_which_they_are_due():
 
     assert worklist.next_due() == 1.0
     assert worklist.take_due(0.5) is None
-    assert [worklist.take_due(9.0).start for _ in range(3)] == [5, 10, 0]
+    assert worklist.take_due(1.5).start == 5
+    assert worklist.next_due() == 2.0
+    assert [worklist.take_due(9.0).start for _ in range(2)] == [0, 10]
     assert worklist.take_due(9.0) is None
+
+
+def test_of_those_that_are_due_the_smallest_comes_first():
+    worklist = Worklist([Range(0, 50), Range(50, 75), Range(75, 76), Range(76, 126)])
+    assert [worklist.take_due(0.0).start for _ in range(2)] == [75, 50]
+    worklist.put(Range(75, 76), due=5.0)
+    assert worklist.take_due(4.0).start == 0
+    assert worklist.take_due(5.0).start == 75
+    assert worklist.next_due() == 0.0
 
 
 def test_ranges_due_at_the_same_time_come_first_in_first_out():

@@ -1,0 +1,102 @@
+"""Conclude a job when driving has ended: write down how, export the results, say it, run what was asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from overnight_common.errors import OvernightError
+from overnight_producer.driving.ending import Ending, EndingKind
+from overnight_producer.exports.export import export
+from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
+from overnight_producer.on_finish import run_on_finish
+from overnight_producer.reports.reports import failure_table
+from overnight_producer.statuses import CANCELLED, DONE, INTERRUPTED, SOME_GIVEN_UP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from overnight_producer.jobs.jobfile import JobFile
+    from overnight_producer.views.view import View
+
+
+def record(job: JobFile, state: JobState, why: str = "") -> None:
+    """Write down where the job is."""
+    with job.commit() as tx:
+        tx.set_state(state, why)
+
+
+def conclude(job: JobFile, ending: Ending, view: View) -> int:
+    """Write down how driving ended, export, say it, and return the exit status. Blocks while it exports."""
+    spec, progress = job.spec, job.progress()
+    so_far = f"{progress.done} of {progress.total} points are done and kept"
+    go_on = f"Go on with: overnight resume {spec.id}"
+    match ending.kind:
+        case EndingKind.INTERRUPTED:
+            if spec.submitted:
+                go_on = "It goes on when `overnight serve` runs again"
+            view.finish(f"interrupted; {so_far}. {go_on}", INTERRUPTED)
+            return INTERRUPTED
+        case EndingKind.CANCELLED:
+            record(job, JobState.CANCELLED, ending.why)
+            view.finish(f"cancelled; {so_far}", CANCELLED)
+            return CANCELLED
+        case EndingKind.PAUSED:
+            record(job, JobState.PAUSED, ending.why)
+            _say_failures(job, view)
+            view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
+            return SOME_GIVEN_UP
+    return _conclude_done(job, view)
+
+
+async def announce(job: JobFile, ending: Ending, say: Callable[[str], None]) -> None:
+    """Run the command that the job has for its end; not for one that was only interrupted or is to wait."""
+    spec, progress = job.spec, job.progress()
+    by_request = ending == Ending(EndingKind.PAUSED, PAUSED_BY_REQUEST)
+    if spec.on_finish is None or ending.kind is EndingKind.INTERRUPTED or by_request:
+        return
+    facts = {
+        "OVERNIGHT_JOB": spec.id,
+        "OVERNIGHT_STATE": progress.state.value,
+        "OVERNIGHT_POINTS_DONE": str(progress.done),
+        "OVERNIGHT_POINTS_GIVEN_UP": str(progress.given_up),
+        "OVERNIGHT_OUTPUT": spec.output or "",
+    }
+    await run_on_finish(spec.on_finish, facts, say)
+
+
+def _conclude_done(job: JobFile, view: View) -> int:
+    spec, progress = job.spec, job.progress()
+    done = f"{progress.done} of {progress.total} points done"
+    try:
+        written = _export(job, view)
+    except OvernightError as error:
+        view.finish(f"{done}, but not exported: {error}. Export them: overnight export FILE {spec.id}", 1)
+        return SOME_GIVEN_UP
+    finally:
+        # Only now: whoever is killed while it exports does so again.
+        record(job, JobState.DONE)
+    if not progress.given_up:
+        view.finish(f"{done}{written}", DONE)
+        return DONE
+    _say_failures(job, view)
+    view.finish(
+        f"{done}, {progress.given_up} given up{written}. Mend the method, then: overnight retry {spec.id}",
+        SOME_GIVEN_UP,
+    )
+    return SOME_GIVEN_UP
+
+
+def _say_failures(job: JobFile, view: View) -> None:
+    failure_table(job, view.say)
+    for latest in job.failures(1):
+        view.say(latest.failure.traceback or latest.failure.message)
+
+
+def _export(job: JobFile, view: View) -> str:
+    if job.spec.output is None:
+        return ""
+    exported = export(job, Path(job.spec.output))
+    for note in exported.notes:
+        view.say(note)
+    return f"; results in {exported.path}"

@@ -1,0 +1,106 @@
+"""Keep the window of one driver up to date: ask for the depth of its queue, and see who else uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from overnight_common.errors import OvernightError
+from overnight_producer.driving.share import Load
+from overnight_producer.driving.window import FIRST_WINDOW, Sight, next_window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from overnight_common.brokers.base import Broker, Depth
+    from overnight_producer.driving.rates import Rates
+    from overnight_producer.driving.share import QueueShare
+
+LOOK_SECONDS = 1.0
+HASTY_LOOK_SECONDS = 0.1
+
+
+class LiveWindow:
+    """Hold how many tasks may be out, as measured until now.
+
+    Attributes:
+        size: tasks that may be published and unfinished.
+        depth: of the task queue; None if unknown, which is not zero.
+        active: False while the driver publishes nothing; set by the driver.
+    """
+
+    def __init__(
+        self, job: str, rates: Rates, share: QueueShare, fixed: int | None, window_seconds: float
+    ) -> None:
+        """Keep the window of `job` at `fixed` tasks, or, if that is None, find it by what `rates` measure."""
+        self._job = job
+        self._rates = rates
+        self._share = share
+        self._fixed = fixed
+        self._window_seconds = window_seconds
+        self.size = fixed or FIRST_WINDOW
+        self.depth: Depth | None = None
+        self.active = True
+        self._report(time.monotonic())
+
+    def fix(self, tasks: int | None) -> None:
+        """Hold it at so many tasks, or find it by measuring again."""
+        self._fixed = tasks
+        self.size = tasks or self.size
+
+    def worked_at(self, alone: bool) -> float:
+        """Return when work was last seen: on this job, or (unless `alone`) on any before it in the queue."""
+        others = None if alone else self._share.part_of(self._job).worked_at
+        return self._rates.last_done if others is None else max(self._rates.last_done, others)
+
+    async def keep(
+        self,
+        broker: Broker,
+        queue: str,
+        waiting: Callable[[], int],
+        unsettled: Callable[[], int],
+        changed: Callable[[], None],
+    ) -> None:
+        """Look again and again, often while tasks wait and the window may have to grow.
+
+        Args:
+            broker: asked for the depth of `queue`.
+            queue: full name of the task queue.
+            waiting: tells how many tasks wait at the driver.
+            unsettled: tells how many are on their way to the broker.
+            changed: called after each look.
+        """
+        try:
+            while True:
+                try:
+                    self.depth = await broker.depth(queue)
+                except OvernightError:
+                    self.depth = None  # unknown is not zero
+                self._look(waiting(), unsettled())
+                changed()
+                await asyncio.sleep(HASTY_LOOK_SECONDS if waiting() else LOOK_SECONDS)
+        finally:
+            self._share.leave(self._job)
+
+    def _look(self, waiting: int, unsettled: int) -> None:
+        self._report(time.monotonic())
+        if self._fixed is not None:
+            return
+        part = self._share.part_of(self._job)
+        # The queue may look empty only because what we sent is still on its way.
+        ready = self.depth.ready + unsettled if self.depth is not None else None
+        sight = Sight(waiting, ready, part.tasks_per_second, part.slots, part.jobs)
+        self.size = next_window(self.size, sight, self._window_seconds)
+
+    def _report(self, now: float) -> None:
+        rates = self._rates
+        slots = rates.slots_seen(now)
+        load = Load(
+            active=self.active,
+            tasks_per_second=rates.tasks_per_second(now),
+            busy_slots=rates.busy_seconds_per_second(now),
+            slots=slots,
+            worked_at=rates.last_done if slots else None,
+        )
+        self._share.report(self._job, load)
