@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
+from overnight_common.brokers.base import Message
 from overnight_common.messages import (
     VERSION,
     Cause,
@@ -14,6 +17,9 @@ from overnight_common.messages import (
     decode_reply,
     encode,
 )
+
+if TYPE_CHECKING:
+    from overnight_consumer.held import Held
 
 PROGRESS_FIRST_SECONDS = 5.0
 PROGRESS_EVERY_SECONDS = 30.0
@@ -52,6 +58,17 @@ def reply_to(
             failure=failure,
         )
     )
+
+
+def running(held: Held, consumer: str, device: str, seconds: float) -> bytes:
+    """Return an encoded `running` reply to a task that has run for so long."""
+    return reply_to(held.task, consumer=consumer, running_seconds=seconds, slot=held.slot, device=device)
+
+
+def dead_letter_of(reply: Message, reply_queue: str, reason: str) -> Message:
+    """Return what to put to the dead letters when nobody reads the queue of a reply."""
+    headers = {"reason": reason, "from_queue": reply_queue, "original_type": "reply"}
+    return Message(reply.body, "dead", reply.message_id, headers)
 
 
 def with_last_words(reply: bytes, stderr_tail: str) -> bytes:

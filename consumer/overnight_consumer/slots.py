@@ -294,10 +294,8 @@ class Slot:
 
     def _succeed(self) -> None:
         """Let the successor take the place of the child, which is idle."""
-        old, successor = self._child, self._successor
-        assert old is not None
-        assert successor is not None
-        self._successor = None
+        old, successor, self._successor = self._child, self._successor, None
+        assert old is not None and successor is not None  # noqa: PT018 - one state
         self._stop_later(old)
         self._install(successor.child)
         self._ready_at = time.monotonic()

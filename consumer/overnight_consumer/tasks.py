@@ -329,8 +329,7 @@ class Tasks:
             self._give_up_on(held, reason)
         elif held.stage is Stage.ANSWERED and held.reply is not None:
             log.warning("the reply to %s goes to the dead letters: %s", name_of(held.task), reason)
-            headers = {"reason": reason, "from_queue": held.task.reply_to, "original_type": "reply"}
-            letter = Message(held.reply.body, "dead", held.reply.message_id, headers)
+            letter = answers.dead_letter_of(held.reply, held.task.reply_to, reason)
             self._broker.publish(DEAD_QUEUE, letter, partial(self._buried, held))
 
     def _buried(self, held: Held, error: PublishError | None) -> None:
@@ -372,13 +371,8 @@ class Tasks:
         due = answers.running_is_due(now, held.dispatched_at, held.running_said_at)
         if due and self._broker.state is BrokerState.CONNECTED and self.watch.is_read(held.task.reply_to):
             held.running_said_at = now
-            body = answers.reply_to(
-                held.task,
-                consumer=self._settings.name,
-                running_seconds=now - held.dispatched_at,
-                slot=held.slot,
-                device=self._settings.device,
-            )
+            seconds = now - held.dispatched_at
+            body = answers.running(held, self._settings.name, self._settings.device, seconds)
             self._broker.publish(held.task.reply_to, Message(body, "reply", persistent=False), lambda _: None)
 
     def _prefetch(self) -> int:

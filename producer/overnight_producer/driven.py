@@ -13,7 +13,7 @@ from overnight_producer.driving.driver_settings import DriverSettings
 from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.exports.export import check_first_result
 from overnight_producer.jobs.ranges import Policy
-from overnight_producer.local_consumer import ConsumerGoneError, LocalConsumer
+from overnight_producer.local_consumer import LOCAL_MAX_DELIVERIES, ConsumerGoneError, LocalConsumer
 from overnight_producer.options import environment
 
 if TYPE_CHECKING:
@@ -140,16 +140,18 @@ class DrivenJob:
             *("--source", spec.source),
             *("--slots", self._driving.slots),
             *("--name", "local"),
+            *("--max-deliveries", str(LOCAL_MAX_DELIVERIES)),
             *("--parent", str(os.getpid())),
             *("--max-message-bytes", str(self._place.max_message_bytes)),
             *("--log-level", "info" if self._driving.verbose else "error"),
         ]
         # Two programs cannot listen at one port: the consumer of a run shows no figures of its own.
         inherited = {name: value for name, value in environment().items() if name != "OVERNIGHT_METRICS_PORT"}
-        return LocalConsumer(arguments, inherited, self._results_so_far, self._view.say)
+        return LocalConsumer(arguments, inherited, self._answers_so_far, self._view.say)
 
-    def _results_so_far(self) -> int:
-        return self._job.progress().done
+    def _answers_so_far(self) -> int:
+        """Count what a consumer may die for in vain: that a point was given up is an answer, too."""
+        return self._job.progress().done + len(self._job.failures())
 
 
 def _settings(driving: Driving, place: Place, alone: bool) -> DriverSettings:

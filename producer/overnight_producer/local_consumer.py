@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from overnight_common.errors import OvernightError
 
 MAX_FRUITLESS_DEATHS = 5
+# A task that kills its consumer must have been answered before the run is ended for such deaths.
+LOCAL_MAX_DELIVERIES = 3
 BACKOFF_FIRST_SECONDS = 0.2
 BACKOFF_MAX_SECONDS = 10.0
 TAIL_LINES = 40
@@ -36,13 +38,13 @@ class LocalConsumer:
         self,
         arguments: Sequence[str],
         environment: Mapping[str, str],
-        results_so_far: Callable[[], int],
+        answers_so_far: Callable[[], int],
         on_line: Callable[[str], None],
     ) -> None:
-        """Prepare; `results_so_far` tells whether a death was fruitless, `on_line` gets its log lines."""
+        """Prepare; `answers_so_far` tells whether a death was fruitless, `on_line` gets its log lines."""
         self._command = [sys.executable, "-P", "-m", "overnight_consumer", *arguments]
         self._environment = dict(environment)
-        self._results_so_far = results_so_far
+        self._answers_so_far = answers_so_far
         self._on_line = on_line
         self._process: asyncio.subprocess.Process | None = None
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -59,13 +61,13 @@ class LocalConsumer:
         Raises:
             ConsumerGoneError: it refused its settings, or died five times without a result in between.
         """
-        deaths, results = 0, self._results_so_far()
+        deaths, answers = 0, self._answers_so_far()
         while not self._stopping:
             status = await self._run_once()
             if self._stopping:
                 return
-            if self._results_so_far() > results:
-                deaths, results = 0, self._results_so_far()
+            if self._answers_so_far() > answers:
+                deaths, answers = 0, self._answers_so_far()
             deaths += 1
             last_words = "\n".join(self._tail).strip()
             if status == 2:

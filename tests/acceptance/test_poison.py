@@ -51,3 +51,16 @@ def test_a_point_that_kills_its_consumers_is_given_up_as_lost_consumer_and_all_o
     results = [json.loads(line) for line in (any_desk.folder / "out.jsonl").read_text().splitlines()]
     assert len(results) == 20
     assert deaths == [-9] * 6
+
+
+def test_a_run_starts_its_own_consumer_again_until_the_poisonous_point_is_given_up(desk):
+    desk.write("poison.py", METHOD)
+    done = desk.overnight(
+        *("run", "poison:deadly", "--data", "range:20", "--batch", "1", "--slots", "2"),
+        *("--attempts", "2", "--output", "out.jsonl"),
+    )
+    assert done.status == 1, done
+    with desk.job() as job:
+        assert (job.progress().done, job.progress().given_up) == (19, 1)
+        ((range_, failure),) = job.given_up()
+    assert (range_.start, failure.failure.cause) == (7, Cause.LOST_CONSUMER)
