@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 EMPTY_SECONDS = 30.0
 GONE_SECONDS = 15.0
-# What a user finds in the folder afterwards; anything else was left behind.
-FOLDER = {".overnight", "logs", "scratch", "out.npy", "begun", "chaotic.py", "counted.py", "__pycache__"}
+# What a user finds in the folder afterwards, beside what was there before; anything else was left behind.
+NEW_IN_FOLDER = {".overnight", "out.npy", "begun", "__pycache__"}
 
 
 def plain_loop(seed: int, points: int) -> NDArray[np.float64]:
@@ -130,7 +130,7 @@ async def processes_and_files(stage: Stage) -> list[str]:
         found.append(f"processes left: {desk.processes()}")
     if not await _within(GONE_SECONDS, lambda: _true(not any(stage.scratch.iterdir()))):
         found.append(f"temporary files left: {[path.name for path in stage.scratch.iterdir()]}")
-    strays = {path.name for path in desk.folder.iterdir()} - FOLDER
+    strays = {path.name for path in desk.folder.iterdir()} - NEW_IN_FOLDER - stage.there_before
     if strays:
         found.append(f"files left in the user's folder: {sorted(strays)}")
     return found

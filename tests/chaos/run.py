@@ -8,6 +8,7 @@ import contextlib
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -134,6 +135,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long things go wrong")
     parser.add_argument("--broker", choices=["embedded", "rabbitmq"], default="embedded")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ended as by Ctrl-C, it leaves nothing running
     first = given.seed if given.seed is not None else random.SystemRandom().randrange(1_000_000)
     try:
         with private_node() if given.broker == "rabbitmq" else contextlib.nullcontext() as node:

@@ -66,6 +66,7 @@ class Stage:
         happened: what was really done, in order.
         node: the RabbitMQ that it may kill, None on the embedded broker.
         scratch: where everybody's temporary files lie.
+        there_before: the names in the folder before anything ran.
     """
 
     def __init__(self, desk: Desk, seed: int, points: int, node: RabbitMQNode | None) -> None:
@@ -73,6 +74,7 @@ class Stage:
         self.happened: list[Happened] = []
         self.scratch = desk.folder / "scratch"
         self.scratch.mkdir()
+        self.there_before = {path.name for path in desk.folder.iterdir()}
         self._seed = seed
         self._points = points
         self.node = node
