@@ -315,7 +315,7 @@ def test_one_page_of_figures_shows_all_jobs_while_they_are_driven(desk: Desk) ->
     jobs = [submit(desk, *NOISY, "--seed", str(seed)) for seed in range(2)]
     for job in jobs:
         server.wait_until_it_says(f"job {job}: is driven")
-    server.wait_until(lambda: scrape(base_of(server)).by("job_out_tasks", "job").keys() == set(jobs))
+    server.wait_until(lambda: scrape(base_of(server)).by("job_out_tasks", "job_id").keys() == set(jobs))
     assert scrape(base_of(server)).get("driver_jobs") == 2
     desk.let_go()
     for job in jobs:
