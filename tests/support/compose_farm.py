@@ -70,10 +70,6 @@ class ComposeFarm:
             )
         return done.stdout
 
-    def overnight(self, *arguments: str, service: str = "producer") -> Any:
-        """Run a command of the producer in a container of its own, and return the JSON that it printed."""
-        return json.loads(self.compose("run", "--rm", "-T", service, *arguments, "--json"))
-
     def begin(self, *arguments: str) -> Run:
         """Start `overnight run ...` in a container of its own."""
         return Run(
