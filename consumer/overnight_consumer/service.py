@@ -127,7 +127,9 @@ class Service:
         self._signals.append(number)
         name = signal.Signals(number).name
         if len(self._signals) == 1:
-            log.info("%s: no more tasks are taken; what runs gets %g s", name, self._settings.grace_seconds)
+            log.info(
+                "%s: no more tasks are taken; what still runs gets %g s", name, self._settings.grace_seconds
+            )
         else:
             log.warning("%s again: what runs is killed", name)
         self._wake.set()

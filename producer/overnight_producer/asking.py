@@ -25,6 +25,9 @@ def cancel(path: Path, place: Place, say: Callable[[str], None]) -> None:
     The request is written first, so that whoever finds the reply queue gone knows why.
     """
     with JobFile.open(path, driving=True) as job:
+        if job.progress().finished:
+            say(f"job {job.spec.id} is done: there is nothing to cancel")
+            return
         alone = driver_of(path) is None
         if alone:
             place.must_be_named_for(job.spec.id, job.spec.broker)
@@ -42,6 +45,21 @@ def cancel(path: Path, place: Place, say: Callable[[str], None]) -> None:
         )
         if spec.epoch > 0 and answer:
             asyncio.run(delete_queue(place, reply_queue(spec.id, spec.epoch)))
+
+
+def withdraw(path: Path, place: Place, say: Callable[[str], None]) -> None:
+    """Take the tasks of an unfinished job that nobody drives out of the queue, for another takes its place.
+
+    The job itself stays as it is and can still be resumed.
+    """
+    with JobFile.open(path) as job:
+        spec = job.spec
+        if spec.epoch == 0 or job.progress().finished or driver_of(path) is not None:
+            return
+    asyncio.run(delete_queue(place, reply_queue(spec.id, spec.epoch)))
+    say(
+        f"what job {spec.id} still had in the queue is withdrawn; `overnight resume {spec.id}` would send it again"
+    )
 
 
 def ask(path: Path, kind: str, say: Callable[[str], None], **args: object) -> bool:

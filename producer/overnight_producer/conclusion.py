@@ -44,6 +44,10 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
         case EndingKind.PAUSED:
             record(job, JobState.PAUSED, ending.why)
             _say_failures(job, view)
+            if progress.given_up and not progress.done and not spec.per_point and spec.command is None:
+                view.say(
+                    "Not one batch went well: if the method takes one point and not a batch, give --per-point."
+                )
             view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
             return SOME_GIVEN_UP
     return _conclude_done(job, view)
@@ -81,7 +85,8 @@ def _conclude_done(job: JobFile, view: View) -> int:
         return DONE
     _say_failures(job, view)
     view.finish(
-        f"{done}, {progress.given_up} given up{written}. Mend the method, then: overnight retry {spec.id}",
+        f"{done}, {progress.given_up} given up{written}. Mend the method, "
+        f"then: overnight retry {spec.id} --accept-changes",
         SOME_GIVEN_UP,
     )
     return SOME_GIVEN_UP

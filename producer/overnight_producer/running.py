@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.opening import open_broker
-from overnight_producer import earlier
+from overnight_producer import asking, earlier
 from overnight_producer.conclusion import announce, conclude, record
 from overnight_producer.driven import DrivenJob
 from overnight_producer.driving.ending import Ending, EndingKind
@@ -34,11 +35,11 @@ def run(wanted: Wanted, driving: Driving, place: Place) -> int:
     """Run what is wanted, or go on with an earlier job for it; return the exit status."""
     plan = check(wanted, driving, place)
     spec = plan.spec
-    found = None
-    if not wanted.new:
-        found = find_job(
-            place.home, spec.method, spec.data_uri, spec.params, spec.seed, spec.start, spec.command
-        )
+    found = find_job(place.home, spec.method, spec.data_uri, spec.params, spec.seed, spec.start, spec.command)
+    if found is not None and wanted.new:
+        notes: list[str] = []
+        asking.withdraw(found, place, notes.append)
+        plan, found = replace(plan, notes=(*plan.notes, *notes)), None
     if found is None:
         path = job_path(place.home, spec.id)
         job = JobFile.create(path, spec)

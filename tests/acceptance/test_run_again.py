@@ -302,3 +302,19 @@ def test_other_stop_signals_interrupt_too(desk: Desk, number: int) -> None:
 
     assert ended.status == 130, ended
     assert "overnight resume" in ended.output
+
+
+def test_a_job_that_is_done_cannot_be_cancelled_by_mistake(desk):
+    assert desk.overnight(*run(desk)).status == 0
+    done = desk.overnight("cancel")
+    assert (done.status, "nothing to cancel" in done.output) == (0, True), done
+    assert desk.overnight(*run(desk)).status == 0
+
+
+def test_a_job_begun_afresh_takes_the_tasks_of_the_old_one_out_of_the_queue(desk):
+    without_consumer = (*RUN, "--slots", "0", "--queue", "default")
+    driver = desk.start(*without_consumer)
+    driver.wait_until(lambda: desk.jobs() and (tasks_queued(desk, "default") or 0) > 0)
+    assert driver.stop(signal.SIGINT).status == 130
+    afresh = desk.overnight(*without_consumer, "--new", "--no-consumer-timeout", "1")
+    assert "is withdrawn" in afresh.output, afresh

@@ -84,7 +84,10 @@ def failures(home: Path, prefix: str | None, *, as_json: bool, full: bool, conso
     elif lost:
         print_line(console, f"Tracebacks: `overnight failures {spec.id} --full`.")
     if lost:
-        print_line(console, f"Once the reason is gone: `overnight retry {spec.id}`.")
+        print_line(
+            console,
+            f"Once the reason is gone: `overnight retry {spec.id}`, with --accept-changes if you mended the code.",
+        )
 
 
 def closing_lines(job: JobFile, width: int | None, rows: int = ROWS_AT_THE_END) -> list[str]:
