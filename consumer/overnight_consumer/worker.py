@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import resource
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +50,7 @@ class Worker:
     def __init__(self, setup: Setup, say: Callable[[FromChild], None]) -> None:
         self._setup = setup
         self._say = say
+        self._pid = os.getpid()
         self._catalogue = Catalogue(setup)
         self._points = PointSource()
         self._callers: dict[tuple[str, bytes, bool], tuple[Caller, str]] = {}
@@ -89,9 +93,28 @@ class Worker:
         self._begin(task, run)
         try:
             results = caller(points, task, self._progress)
+        except BaseException as error:
+            self._leave_if_forked(error)
+            raise
         finally:
             run.end()
+        self._leave_if_forked(None)
         run.result = encode_values(results, task.stop - task.start)
+
+    def _leave_if_forked(self, error: BaseException | None) -> None:
+        """End a process that the method forked and let come back to us: it must not answer in our name."""
+        if os.getpid() == self._pid:
+            return
+        status = 0
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        elif error is not None:
+            traceback.print_exception(error)
+            status = 1
+        for standard in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError):
+                standard.flush()
+        os._exit(status)
 
     def _run_command(self, command: str, task: Task, run: _Run) -> None:
         source = Path(self._setup.source)

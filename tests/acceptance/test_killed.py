@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -126,3 +130,57 @@ def test_a_driver_killed_again_and_again_ends_with_the_right_bits(desk: Desk) ->
     assert ended.status == 0, ended
     assert desk.points_done() == list(range(400))
     assert np.array_equal(desk.results(), noise(400))
+
+
+def test_a_forked_copy_of_a_method_never_answers_in_its_name(desk):
+    desk.write(
+        "forking.py",
+        """
+import os, sys
+
+def waits(points):
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(0)
+    os.waitpid(pid, 0)
+    return [float(point) for point in points]
+
+def goes_on(points):
+    if os.fork() == 0:
+        return [-1.0] * len(points)  # the copy: nobody may hear this
+    return [float(point) for point in points]
+""",
+    )
+    for method in ("waits", "goes_on"):
+        done = desk.overnight(
+            "run",
+            f"forking:{method}",
+            "--data",
+            "range:12",
+            "--batch",
+            "2",
+            "--slots",
+            "1",
+            "--output",
+            "out.npy",
+        )
+        assert done.status == 0, done
+        assert desk.results().tolist() == [float(point) for point in range(12)]
+
+
+def test_a_job_whose_files_are_removed_ends_with_an_error_and_not_with_success(desk):
+    desk.hold(HELD_FROM)
+    driver = desk.start(*RUN, "--slots", "2")
+    driver.wait_until(lambda: len(desk.noted("held")) >= 2)
+    shutil.rmtree(desk.home)
+    desk.let_go()
+    ended = driver.wait()
+    assert ended.status == 1, ended
+    assert "removed or replaced" in ended.output
+
+
+def test_a_closed_standard_output_stops_no_run(desk):
+    command = shlex.join([sys.executable, "-m", "overnight_producer", *RUN, "--slots", "1"])
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=desk.folder, check=False, timeout=120)
+    assert done.returncode == 0
+    assert desk.results().tobytes() == noise(POINTS).tobytes()

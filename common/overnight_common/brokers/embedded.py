@@ -222,6 +222,10 @@ class EmbeddedBroker:
             raise BrokerUnreachableError(f"{self.address}: {self._reason}")
         return await self._call_soon(call)
 
+    def _unwatched(self, call: Callable[[tables.Database], T]) -> None:
+        """Do it soon; if it fails, the next occasion does it, and nobody need hear of it."""
+        self._call_soon(call).add_done_callback(lambda future: future.cancelled() or future.exception())
+
     def _call_soon(self, call: Callable[[tables.Database], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
         self._work.pending.calls.append((call, future))
@@ -303,7 +307,7 @@ class EmbeddedBroker:
     def _return_lost_work(self, db: tables.Database) -> None:
         lost = self._work.lost_owners(db, self._loop.time())
         if lost:
-            self._call_soon(lambda db: self._work.return_lost(db, lost))
+            self._unwatched(lambda db: self._work.return_lost(db, lost))
 
     # Losing the file, and finding it again.
 
@@ -341,7 +345,7 @@ class EmbeddedBroker:
             return
         _log.warning("%s can be used again", self._path)
         if owner is not None:
-            self._call_soon(lambda db: tables.drop_owner(db, owner, None, failed=True, now=time.time()))
+            self._unwatched(lambda db: tables.drop_owner(db, owner, None, failed=True, now=time.time()))
         self._set_state(BrokerState.CONNECTED)
         self.flush_soon()
 

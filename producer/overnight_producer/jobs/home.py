@@ -54,8 +54,12 @@ def resolve(home: Path, prefix: str | None) -> Path:
         BadInputError: there is no such job, or more than one.
     """
     jobs = all_jobs(home)
+    broken = "".join(f"\n{reason}" for _path, reason in unreadable(home))
     if not jobs:
-        raise BadInputError(f"there are no jobs in {home.absolute()}; start one with `overnight run`")
+        start = "" if broken else "; start one with `overnight run`"
+        raise BadInputError(
+            f"there are no jobs {'that can be read ' if broken else ''}in {home.absolute()}{start}{broken}"
+        )
     if prefix is None:
         return jobs[-1][0]
     matching = [(path, spec) for path, spec in jobs if spec.id.startswith(prefix)]
@@ -64,7 +68,9 @@ def resolve(home: Path, prefix: str | None) -> Path:
         return (exact or matching)[0][0]
     if not matching:
         known = ", ".join(spec.id for _, spec in jobs[-5:])
-        raise BadInputError(f"no job in {home.absolute()} begins with {prefix!r}; the latest are {known}")
+        raise BadInputError(
+            f"no job in {home.absolute()} begins with {prefix!r}; the latest are {known}{broken}"
+        )
     several = ", ".join(spec.id for _, spec in matching)
     raise BadInputError(f"{prefix!r} fits more than one job: {several}; give more of its letters")
 

@@ -47,6 +47,7 @@ class JobFile:
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self._connection = connection
+        self._file = _identity(path)
 
     @classmethod
     def create(cls, path: Path, spec: JobSpec) -> JobFile:
@@ -119,8 +120,13 @@ class JobFile:
         When the block has ended without an error, the changes are on the disk.
 
         Raises:
-            JobFileError: the disk is full or the file damaged; nothing was changed.
+            JobFileError: the disk is full, or the file damaged or removed; nothing was changed.
         """
+        if _identity(self.path) != self._file:
+            # SQLite would go on writing into a file that has no name any more, and nobody would find the results.
+            raise JobFileError(
+                f"{self.path} was removed or replaced while the job ran: no result can be kept there"
+            )
         with _explaining(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -309,6 +315,15 @@ def _advice(error: sqlite3.Error) -> str:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
             return f"it cannot be opened or written ({error}); look at the rights of the file and its folder"
     return str(error)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells one file from another under the same name; None if there is no file."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - called in each cycle; this is the quick way
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _sync_folder(folder: Path) -> None:

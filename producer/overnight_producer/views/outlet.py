@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 from typing import TextIO
 
@@ -16,11 +17,11 @@ class Outlet:
         gone: True once the stream has refused something; nothing is written from then on.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        """Write to `stream`, which stays open."""
-        self._stream = stream
+    def __init__(self, stream: TextIO | None) -> None:
+        """Write to `stream`, which stays open; Python gives None for an output that is closed."""
+        self._stream = stream if stream is not None else io.StringIO()
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
-        self.gone = False
+        self.gone = stream is None
 
     def write(self, text: str) -> int:
         """Write the text; letters that the stream's encoding lacks become question marks."""
