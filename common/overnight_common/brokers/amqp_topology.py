@@ -181,6 +181,8 @@ class Topology:
         except ChannelClosedError as error:
             if error.code == _MISSING:
                 return False
+            if error.code == _NO_RIGHT:
+                raise NoRightToLookError(f"cannot find {what}: {error}") from None
             raise _failed(f"cannot find {what}", error) from None
         return True
 
