@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,10 @@ _NAME_MAX_BYTES = 255
 _DAY_MS = 24 * 60 * 60 * 1000
 CONSUMER_TIMEOUT_MS = 30 * _DAY_MS
 REPLIES_EXPIRE_MS = 14 * _DAY_MS
+
+
+class NoRightToLookError(BrokerError):
+    """Say that the broker does not even tell us whether something is there, as it does from 4.3 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +97,9 @@ class Topology:
         if queue != DEAD_QUEUE:
             await self.declare_exchange(DEAD)
             await self._declare_queue(DEAD_QUEUE)
-        await self.declare_exchange(shape_of(queue).exchange)
+        # Whoever only reads a queue needs no right on its exchange.
+        with contextlib.suppress(NoRightToLookError):
+            await self.declare_exchange(shape_of(queue).exchange)
         await self._declare_queue(queue)
 
     async def delete(self, queue: str) -> None:
@@ -174,6 +181,8 @@ class Topology:
         except ChannelClosedError as error:
             if error.code == _MISSING:
                 return False
+            if error.code == _NO_RIGHT:
+                raise NoRightToLookError(f"cannot find {what}: {error}") from None
             raise _failed(f"cannot find {what}", error) from None
         return True
 
