@@ -71,7 +71,6 @@ PRODUCER_MUST: Mapping[str, Act] = {
     "read the dead letters": _take(DEAD_QUEUE),
 }
 CONSUMER_MUST: Mapping[str, Act] = {
-    "find the exchange of tasks": _find_exchange(TASKS.name),
     "find the exchange of replies": _find_exchange(REPLIES.name),
     "look at a task queue": _look(TASK_QUEUE),
     "look at a reply queue": _look(REPLY_QUEUE),
