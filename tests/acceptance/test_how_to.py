@@ -282,7 +282,10 @@ def test_the_rights_allow_no_more_than_is_said(
     else:
         publish = {"exchange": "overnight.tasks", "routing_key": tasks, "body": b"x", "mandatory": True}
         forbidden += [("basic_publish", publish), ("basic_get", {"queue": "overnight.replies.job.1"})]
-        forbidden += [("basic_get", {"queue": "overnight.dead"}), ("queue_purge", {"queue": "overnight.dead"})]
+        forbidden += [
+            ("basic_get", {"queue": "overnight.dead"}),
+            ("queue_purge", {"queue": "overnight.dead"}),
+        ]
     connection = pika.BlockingConnection(pika.URLParameters(private_rabbitmq.user(url, **rights(of))))
     try:
         for method, arguments in forbidden:

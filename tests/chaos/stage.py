@@ -121,6 +121,8 @@ class Stage:
 
     async def stop_consumers(self) -> list[str]:
         """Ask every consumer to end, and return what was not right about that."""
+        for kept in self.consumers:  # one that is just starting cannot end in good order yet
+            await asyncio.to_thread(kept.program.wait_until_it_says, "takes tasks")
         for kept in self.consumers:
             kept.program.process.send_signal(signal.SIGTERM)
         give_up = time.monotonic() + STOP_SECONDS
