@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from ruamel import yaml
 
 from overnight_common.brokers.amqp_topology import EXCHANGES, REPLIES_EXPIRE_MS, shape_of
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-yaml = pytest.importorskip("ruamel.yaml", reason="comes with check-jsonschema, of the group dev")
 
 COMPOSE = ROOT / "docker-compose.yml"
 OURS = ("producer", "consumer", "consumer-gpu")
