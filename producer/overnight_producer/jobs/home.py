@@ -54,8 +54,8 @@ def resolve(home: Path, prefix: str | None) -> Path:
         BadInputError: there is no such job, or more than one.
     """
     jobs = all_jobs(home)
-    broken = "".join(f"\n{reason}" for _path, reason in unreadable(home))
     if not jobs:
+        broken = _unreadable_words(home)
         start = "" if broken else "; start one with `overnight run`"
         raise BadInputError(
             f"there are no jobs {'that can be read ' if broken else ''}in {home.absolute()}{start}{broken}"
@@ -69,10 +69,15 @@ def resolve(home: Path, prefix: str | None) -> Path:
     if not matching:
         known = ", ".join(spec.id for _, spec in jobs[-5:])
         raise BadInputError(
-            f"no job in {home.absolute()} begins with {prefix!r}; the latest are {known}{broken}"
+            f"no job in {home.absolute()} begins with {prefix!r}; the latest are {known}{_unreadable_words(home)}"
         )
     several = ", ".join(spec.id for _, spec in matching)
     raise BadInputError(f"{prefix!r} fits more than one job: {several}; give more of its letters")
+
+
+def _unreadable_words(home: Path) -> str:
+    # Reads every job file once more, so only where an error is due.
+    return "".join(f"\n{reason}" for _path, reason in unreadable(home))
 
 
 def _text_of(params: dict[str, Any]) -> str:
