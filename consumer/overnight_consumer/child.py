@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import io
 import os
 import signal
 import socket
@@ -15,10 +14,24 @@ import sys
 import threading
 import time
 
-from overnight_consumer.frames import HEADER_BYTES, FromChild, Ready, decode_setup, decode_work, pack
+from collections import deque
+
+from overnight_consumer.frames import (
+    FrameReader,
+    FromChild,
+    Ready,
+    Recalled,
+    Work,
+    decode_order,
+    decode_setup,
+    pack,
+)
 
 _PR_SET_PDEATHSIG = 1
 _WATCH_SECONDS = 0.5
+_CHUNK_BYTES = 64 * 1024
+# After a task that took so long, the parent may have recalled those behind it.
+_LOOK_SECONDS = 0.1
 _KILL_US_FIRST = "500"  # between -1000 and 1000
 
 
@@ -48,13 +61,50 @@ def _do_nothing(_number: int, _frame: object) -> None:
     """Handle a stop signal that is meant for the parent; ignoring it would be inherited by commands."""
 
 
-def _receive(stream: io.BufferedIOBase) -> bytes | None:
-    header = stream.read(HEADER_BYTES)
-    if len(header) < HEADER_BYTES:
-        return None
-    length = int.from_bytes(header, "big")
-    body = stream.read(length)
-    return body if len(body) == length else None
+class Inbox:
+    """Take orders from the socket, in their order; a recall takes out what lies here unbegun."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._reader = FrameReader()
+        self._bodies: deque[bytes] = deque()
+        self._works: deque[Work] = deque()
+        self._looked_at = 0.0
+
+    def first(self) -> bytes | None:
+        """Wait for the first frame; None if the parent has closed the socket."""
+        while not self._bodies:
+            if not self._receive():
+                return None
+        return self._bodies.popleft()
+
+    def next_work(self) -> Work | None:
+        """Wait for the next task; None if the parent has closed the socket."""
+        if self._works and time.monotonic() - self._looked_at > _LOOK_SECONDS:
+            with contextlib.suppress(BlockingIOError):
+                while self._receive(socket.MSG_DONTWAIT):
+                    pass
+            self._sort()
+        while not self._works:
+            if not self._bodies and not self._receive():
+                return None
+            self._sort()
+        return self._works.popleft()
+
+    def _receive(self, flags: int = 0) -> bool:
+        self._looked_at = time.monotonic()
+        data = self._link.recv(_CHUNK_BYTES, flags)
+        self._bodies.extend(self._reader.feed(data))
+        return bool(data)
+
+    def _sort(self) -> None:
+        while self._bodies:
+            order = decode_order(self._bodies.popleft())
+            if isinstance(order, Work):
+                self._works.append(order)
+            else:
+                self._link.sendall(pack(Recalled(len(self._works))))
+                self._works.clear()
 
 
 def main() -> None:
@@ -66,12 +116,12 @@ def main() -> None:
         signal.signal(number, _do_nothing)
     link = socket.socket(fileno=descriptor)
     link.set_inheritable(False)
-    stream = io.BufferedReader(socket.SocketIO(link, "r"), 65536)
+    inbox = Inbox(link)
 
     def say(message: FromChild) -> None:
         link.sendall(pack(message))
 
-    first = _receive(stream)
+    first = inbox.first()
     if first is None:
         return
     from overnight_consumer.worker import Worker  # NumPy comes with it: as late as can be
@@ -79,8 +129,8 @@ def main() -> None:
     worker = Worker(decode_setup(first), say)
     worker.preload()
     say(Ready())
-    while (body := _receive(stream)) is not None:
-        say(worker.answer(decode_work(body)))
+    while (work := inbox.next_work()) is not None:
+        say(worker.answer(work))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ from overnight_consumer.frames import (
     FrameReader,
     FromChild,
     Ready,
+    Recall,
+    Recalled,
     Setup,
     Started,
     Work,
@@ -47,6 +49,9 @@ class ChildListener(Protocol):
 
     def on_answer(self, answer: Answer) -> None:
         """Take the answer to the task that was sent."""
+
+    def on_recalled(self, count: int) -> None:
+        """Take note that the child will not begin the next `count` of the tasks that it was sent."""
 
     def on_death(self, death: Death) -> None:
         """Take note that the child is gone, with all that it started; nothing comes after this."""
@@ -118,11 +123,21 @@ class ChildProcess(asyncio.Protocol):
         self._transport, _ = await self._loop.create_unix_connection(lambda: self, sock=self._socket)
         self._transport.write(pack(setup))
 
-    def send(self, work: Work) -> None:
-        """Give it a task; it must be ready."""
+    def send(self, *works: Work) -> None:
+        """Give it tasks, to be run one after the other; it must be ready."""
         assert self._transport is not None
         self._output.forget()
-        self._transport.write(pack(work))
+        self._transport.write(b"".join(map(pack, works)))
+
+    def recall(self) -> None:
+        """Ask it not to begin what it has not begun."""
+        assert self._transport is not None
+        self._transport.write(pack(Recall()))
+
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether it has written no error output since it was sent something."""
+        return self._output.is_empty
 
     def kill(self) -> None:
         """Kill it and everything in its session now; `on_death` follows."""
@@ -152,6 +167,8 @@ class ChildProcess(asyncio.Protocol):
     def _hear(self, message: FromChild) -> None:
         if isinstance(message, Answer):
             self._listener.on_answer(self._with_last_words(message))
+        elif isinstance(message, Recalled):
+            self._listener.on_recalled(message.count)
         elif isinstance(message, Started):
             self._listener.on_started()
         elif isinstance(message, Ready):

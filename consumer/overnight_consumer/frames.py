@@ -53,12 +53,22 @@ class Work(msgspec.Struct, frozen=True, tag="work", array_like=True):
     body: bytes
 
 
+class Recall(msgspec.Struct, frozen=True, tag="recall", array_like=True):
+    """Take back the tasks that were handed over and not begun; answered with `Recalled`."""
+
+
 class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
     """Say that the child is warm."""
 
 
 class Started(msgspec.Struct, frozen=True, tag="started", array_like=True):
     """Say that loading is over and the method runs; sent when a time limit is to be counted only."""
+
+
+class Recalled(msgspec.Struct, frozen=True, tag="recalled", array_like=True):
+    """Say how many tasks were recalled: the next ones in the order in which they came."""
+
+    count: int
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress", array_like=True):
@@ -86,13 +96,14 @@ class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
     reply: bytes
 
 
-FromChild = Ready | Started | Progress | Answer
-ToChild = Setup | Work
+FromChild = Ready | Started | Progress | Answer | Recalled
+Order = Work | Recall
+ToChild = Setup | Order
 
 _encoder = msgspec.msgpack.Encoder()
 _from_child = msgspec.msgpack.Decoder(FromChild)
 _to_child_setup = msgspec.msgpack.Decoder(Setup)
-_to_child_work = msgspec.msgpack.Decoder(Work)
+_to_child_order = msgspec.msgpack.Decoder(Order)
 
 
 def pack(message: FromChild | ToChild) -> bytes:
@@ -111,9 +122,9 @@ def decode_setup(body: bytes) -> Setup:
     return _to_child_setup.decode(body)
 
 
-def decode_work(body: bytes) -> Work:
-    """Return the work in any later frame that a child gets."""
-    return _to_child_work.decode(body)
+def decode_order(body: bytes) -> Order:
+    """Return the order in any later frame that a child gets."""
+    return _to_child_order.decode(body)
 
 
 class FrameReader:

@@ -19,9 +19,13 @@ class Stage(enum.Enum):
     """Say where a task is."""
 
     WAITING = "waiting"  # for a slot, or for a look at its reply queue
+    GIVEN = "given"  # to a slot's child, behind the task that runs there
     RUNNING = "running"
     ANSWERED = "answered"  # its reply is not confirmed yet
     SETTLED = "settled"
+
+
+IN_A_SLOT = (Stage.GIVEN, Stage.RUNNING)
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,7 @@ from overnight_consumer.prefetch import SHORT_SECONDS
 if TYPE_CHECKING:
     from overnight_common.messages import Task
     from overnight_consumer.frames import Answer
+    from overnight_consumer.held import Held
 
 log = logging.getLogger("overnight.consumer")
 
@@ -24,10 +25,11 @@ class Journal:
         """Take note of how long tasks last."""
         self._level = logging.DEBUG if mean_seconds < SHORT_SECONDS else logging.INFO
 
-    def started(self, slot: int, task: Task) -> None:
-        """Say that a slot starts a task."""
+    def started(self, slot: int, bundle: list[Held]) -> None:
+        """Say that a slot starts tasks, one after the other."""
         if log.isEnabledFor(self._level):
-            log.log(self._level, "slot %d starts %s", slot, name_of(task))
+            names = ", then ".join(name_of(held.task) for held in bundle)
+            log.log(self._level, "slot %d starts %s", slot, names)
 
     def answered(self, slot: int, task: Task, answer: Answer) -> None:
         """Say how a slot ended a task; a failure is always said."""

@@ -49,6 +49,11 @@ class Output:
         """Begin a new tail: what comes now belongs to the next task."""
         self._tail.clear()
 
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether nothing has come since `forget`."""
+        return not self._tail
+
     def _read(self, descriptor: int) -> bool:
         """Take one chunk; tells whether there may be more."""
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from overnight_consumer.prefetch import is_short, moving_mean, wanted_prefetch
+from overnight_consumer.prefetch import bundle_size, is_short, moving_mean, wanted_prefetch
 
 
 class Pace:
@@ -29,6 +29,12 @@ class Pace:
     def weighed(self, body_bytes: int) -> None:
         """Take note of the size of a message."""
         self._mean_bytes = moving_mean(self._mean_bytes, body_bytes)
+
+    def bundle(self, slots: int, waiting: int) -> int:
+        """Return how many tasks to hand to a child at once."""
+        if not self.short or self.mean_seconds is None:
+            return 1
+        return bundle_size(slots, waiting, self.mean_seconds, self._mean_bytes or 0.0)
 
     def prefetch(self, slots: int, now: float, *, long_runs: bool) -> int:
         """Return how many deliveries to hold; `long_runs` says that a long task runs now."""

@@ -1,4 +1,4 @@
-"""Decide how many deliveries to hold: no slot must wait, and no task sit behind a long one."""
+"""Decide how many deliveries to hold and to hand to a child: no slot must wait, no task sit behind a long one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ MOST_BYTES = 16 * 1024 * 1024
 DOOR_SECONDS = 0.250
 # Among short tasks a long one may come at any time; for so long after one, nothing is held behind a slot.
 CALM_SECONDS = 30.0
+# A child gets so much work at once: to hand over the shortest tasks one by one costs more than to run them.
+BUNDLE_SECONDS = 0.010
+BUNDLE_MOST = 8
+BUNDLE_MOST_BYTES = 64 * 1024
 _WEIGHT = 0.1
 
 
@@ -42,6 +46,20 @@ def wanted_prefetch(slots: int, mean_seconds: float | None, short: bool, mean_by
     ahead = int(WORK_AHEAD_SECONDS / max(mean_seconds, 1e-6))
     most = min(MOST, int(MOST_BYTES / max(mean_bytes, 1.0)))
     return max(slots + 1, min(slots * max(2, ahead), most))
+
+
+def bundle_size(slots: int, waiting: int, mean_seconds: float, mean_bytes: float) -> int:
+    """Return how many tasks a child gets at once, at least 1.
+
+    Args:
+        slots: number of slots; each is to get as much.
+        waiting: how many tasks wait beside the one that is to be run.
+        mean_seconds: mean duration of recent tasks as the parent sees it.
+        mean_bytes: mean size of recent messages.
+    """
+    by_time = int(BUNDLE_SECONDS / max(mean_seconds, 1e-6))
+    by_size = int(BUNDLE_MOST_BYTES / max(mean_bytes, 1.0))
+    return max(1, min(BUNDLE_MOST, 1 + waiting // slots, by_time, by_size))
 
 
 def differs_markedly(current: int, wanted: int) -> bool:

@@ -8,6 +8,7 @@ import enum
 import logging
 import signal
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,10 +73,13 @@ class SlotListener(Protocol):
         """A child is warm and waits for a task."""
 
     def on_answer(self, slot: Slot, held: Held, answer: Answer) -> None:
-        """A task was answered; the slot is free again but for `renew`."""
+        """A task was answered; the slot runs the next one given to it, or is free again but for `renew`."""
 
     def on_task_death(self, slot: Slot, held: Held, death: Death) -> None:
         """The child died with a task; a new one is on its way."""
+
+    def on_unbegun(self, tasks: list[Held]) -> None:
+        """These were given to a child that will not begin them; those recalled are among them."""
 
     def on_start_failure(self, slot: Slot, death: Death) -> None:
         """The child died while starting; another is started after a back-off."""
@@ -116,6 +120,7 @@ class Slot:
         self.number = number
         self.state = SlotState.STOPPED
         self.held: Held | None = None
+        self._given: deque[Held] = deque()  # what the child has behind the task that it runs
         self.start_failures = 0
         self._start_child = start_child
         self._listener = listener
@@ -167,30 +172,57 @@ class Slot:
 
     def sight(self, now: float) -> SlotSight:
         """Return how things are, for who looks on; `now` is monotonic seconds."""
-        seconds = now - self._busy_since if self.state is SlotState.BUSY else 0.0
-        return SlotSight(self.state, self._busy_seconds + seconds, seconds, self.held)
+        busy_seconds = self._busy_seconds
+        if self.state is SlotState.BUSY:
+            busy_seconds += now - self._busy_since
+        task_seconds = now - self.held.dispatched_at if self.held is not None else 0.0
+        return SlotSight(self.state, busy_seconds, task_seconds, self.held)
 
     @property
     def child_pid(self) -> int | None:
         """Return the process id of the child."""
         return self._child.pid if self._child else None
 
-    def run(self, held: Held) -> None:
-        """Run a task; the slot must be free."""
+    def run(self, *tasks: Held) -> None:
+        """Run tasks, one after the other; the slot must be free."""
         assert self._child is not None
         assert self.state is SlotState.FREE
         self.state = SlotState.BUSY
-        self.held = held
-        held.stage = Stage.RUNNING
-        held.slot = self.number
-        held.dispatched_at = self._busy_since = time.monotonic()
-        self._begin_count()
-        self._child.send(Work(held.delivery_count, held.body))
+        self._busy_since = time.monotonic()
+        for held in tasks:
+            held.stage, held.slot = Stage.GIVEN, self.number
+        self._given.extend(tasks)
+        self._next()
+        self._child.send(*(Work(held.delivery_count, held.body) for held in tasks))
+
+    def _next(self) -> None:
+        """Go on to the next of the tasks that the child was given, if there is one."""
+        self.held = self._given.popleft() if self._given else None
+        if self.held is not None:
+            if self.held.stage is Stage.GIVEN:  # and not recalled
+                self.held.stage = Stage.RUNNING
+            self.held.dispatched_at = time.monotonic()
+            self._begin_count()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether the child prints nothing that would have to be told apart by tasks."""
+        return self._child is None or self._child.is_quiet
+
+    def recall(self) -> list[Held]:
+        """Let the child begin nothing more of what it was given, and return that; it may have begun the first."""
+        if self._child is not None and self._given:
+            self._child.recall()
+        return list(self._given)
+
+    def _take_back(self) -> list[Held]:
+        given, self._given = list(self._given), deque()
+        return given
 
     def abandon(self) -> None:
         """Kill the child with the task that it runs; nobody wants it any more."""
         self.held = None
-        self._kill(ExitReason.CANCELLED)
+        self._kill(ExitReason.CANCELLED)  # what lay behind it is reported with its death
 
     def _kill(self, why: ExitReason) -> None:
         """Kill the child and what it started; the first reason counts."""
@@ -212,8 +244,14 @@ class Slot:
 
     def renew(self) -> None:
         """Replace the child, so that the next task finds fresh code."""
+        held, self.held, unbegun = self.held, None, self._take_back()
+        if held is not None:
+            unbegun.insert(0, held)
+            if self._child is not None:
+                self._child.kill()  # or it would run them all before it sees that nobody listens
         self._dismiss()
         self.start(StartReason.RENEWAL)
+        self._listener.on_unbegun(unbegun)
 
     def _dismiss(self) -> None:
         """Let go of the child and of its successor; both are idle."""
@@ -269,21 +307,38 @@ class Slot:
 
     def child_answered(self, answer: Answer) -> None:
         """Pass the answer on; one that comes after a limit has passed counts too."""
-        held, self.held = self.held, None
+        held, child = self.held, self._child
         self._cancel_timer()
-        child = self._child
         if held is None or child is None or self.state is not SlotState.BUSY:
             return
+        if self._why is None:
+            self._next()
+        else:
+            self.held = None  # the next one is not to blame for the death that follows
         self.start_failures = 0
         held.outcome = answer.cause or answer.kind
         held.run_seconds = answer.seconds
         old_for = self._age.after_task(time.monotonic(), lambda: used_bytes([child.pid]))
-        if self._why is None and self._successor is not None and self._successor.ready:
-            self._succeed()
-        self._become(SlotState.FREE if self._why is None else SlotState.ENDING)
+        if self.held is None:
+            self._rest()
         self._listener.on_answer(self, held, answer)
         if old_for is not None and self._child is child:
             self._raise_successor(_RECYCLED[old_for])
+
+    def _rest(self) -> None:
+        """Be free again, or wait for the end of a child that is being killed."""
+        if self._why is None and self._successor is not None and self._successor.ready:
+            self._succeed()
+        self._become(SlotState.FREE if self._why is None else SlotState.ENDING)
+
+    def child_recalled(self, count: int) -> None:
+        """Forget the next tasks, which the child will not run."""
+        for _ in range(count):
+            self._next()
+        if self.held is None and self.state is SlotState.BUSY:
+            self._rest()
+            if self.state is SlotState.FREE:
+                self._listener.on_free(self)
 
     # Recycling: the old child serves until the new one is warm, so no slot is idle meanwhile.
 
@@ -319,7 +374,7 @@ class Slot:
             return
         self._child = None
         self._cancel_timer()
-        held, self.held = self.held, None
+        held, self.held, unbegun = self.held, None, self._take_back()
         death = self._told_in_full(death, held)
         self._why = None
         starting = self.state is SlotState.STARTING
@@ -334,6 +389,7 @@ class Slot:
         if held is not None:
             held.run_seconds = death.seconds
             self._listener.on_task_death(self, held, death)
+        self._listener.on_unbegun(unbegun)
 
     def _told_in_full(self, death: Death, held: Held | None) -> Death:
         """Add to a death what only the slot knows."""
@@ -393,6 +449,10 @@ class _Voice:
     def on_answer(self, answer: Answer) -> None:
         if self._current():
             self._slot.child_answered(answer)
+
+    def on_recalled(self, count: int) -> None:
+        if self._current():
+            self._slot.child_recalled(count)
 
     def on_death(self, death: Death) -> None:
         assert self.child is not None

@@ -14,7 +14,7 @@ from overnight_common.errors import DecodeError, NewerVersionError
 from overnight_common.messages import Cause, Failure, decode_address, decode_task
 from overnight_consumer import answers
 from overnight_consumer.deaths import failure_of, start_failure_of
-from overnight_consumer.held import DONE, Held, Stage
+from overnight_consumer.held import DONE, IN_A_SLOT, Held, Stage
 from overnight_consumer.journal import Journal, name_of
 from overnight_consumer.observer import NOBODY
 from overnight_consumer.outbox import Outbox
@@ -132,19 +132,22 @@ class Tasks:
 
     def hand_back_waiting(self, intake: Intake | None = None) -> None:
         """Give back what has not started, of one queue or of all."""
-        self._hand_back(Stage.WAITING, intake)
+        self._hand_back((Stage.WAITING,), intake)
 
     def hand_back_running(self) -> None:
         """Give back what ran in slots that have been stopped; to lose it would cost more (RabbitMQ 4.3)."""
-        self._hand_back(Stage.RUNNING)
+        self._hand_back(IN_A_SLOT)
 
-    def _hand_back(self, stage: Stage, intake: Intake | None = None) -> None:
+    def _hand_back(self, stages: tuple[Stage, ...], intake: Intake | None = None) -> None:
         for held in list(self._held.values()):
-            if held.stage is stage and (intake is None or held.intake is intake):
-                if held.delivery is not None:
-                    self._broker.hand_back(held.delivery)
-                self._forget(held)
+            if held.stage in stages and (intake is None or held.intake is intake):
+                self._return(held)
         self._sweep()
+
+    def _return(self, held: Held) -> None:
+        if held.delivery is not None:
+            self._broker.hand_back(held.delivery)
+        self._forget(held)
 
     def _sweep(self) -> None:
         self._waiting = deque(held for held in self._waiting if held.stage is Stage.WAITING)
@@ -165,27 +168,39 @@ class Tasks:
         free = self._free
         while self._waiting and (free or self._cannot_start()):
             held = self._waiting.popleft()
-            if held.stage is not Stage.WAITING:
+            if not self._may_start(held):
                 continue
-            reply_to = held.task.reply_to
-            verdict = self.watch.verdict(reply_to, time.monotonic())
-            if verdict is Verdict.GONE:
-                self._drop(held)
-            elif verdict is not Verdict.GO:
-                self._parked.setdefault(reply_to, []).append(held)
-            elif free:
+            if free:
                 self._run(free.popleft(), held)
             else:
                 assert self._start_death is not None
                 self._reply(held, start_failure_of(self._start_death))
                 self._accused(held, "no child could be started")
 
+    def _may_start(self, held: Held) -> bool:
+        """Tell whether somebody waits for the reply; else the task is put where it belongs."""
+        if held.stage is not Stage.WAITING:
+            return False
+        reply_to = held.task.reply_to
+        verdict = self.watch.verdict(reply_to, time.monotonic())
+        if verdict is Verdict.GONE:
+            self._drop(held)
+        elif verdict is not Verdict.GO:
+            self._parked.setdefault(reply_to, []).append(held)
+        return verdict is Verdict.GO
+
     def _run(self, slot: Slot, held: Held) -> None:
         if slot.state is not SlotState.FREE:  # its child has died meanwhile; it reports when it is free again
             self._waiting.appendleft(held)
             return
-        self._journal.started(slot.number, held.task)
-        slot.run(held)
+        bundle = [held]
+        if slot.is_quiet:
+            most = self._pace.bundle(len(self._slots), len(self._waiting))
+            while len(bundle) < most and self._waiting:
+                if self._may_start(another := self._waiting.popleft()):
+                    bundle.append(another)
+        self._journal.started(slot.number, bundle)
+        slot.run(*bundle)
 
     def _cannot_start(self) -> bool:
         return self._start_death is not None and all(slot.start_failures for slot in self._slots)
@@ -197,7 +212,7 @@ class Tasks:
         self._ended(time.monotonic() - held.dispatched_at)
         self._journal.answered(slot.number, held.task, answer)
         accusing = answer.cause in _ACCUSING
-        if not accusing:
+        if not accusing and slot.held is None:
             self._free.append(slot)
             self._dispatch()
         if held.stage is not Stage.RUNNING:
@@ -220,6 +235,18 @@ class Tasks:
         log.warning("slot %d failed %s: %s", slot.number, name_of(held.task), failure.message)
         if held.stage is Stage.RUNNING:
             self._reply(held, failure, seconds=death.seconds, peak_rss_bytes=death.peak_rss_bytes)
+
+    def on_unbegun(self, tasks: list[Held]) -> None:
+        """Let tasks wait again that a child was given and will not run."""
+        for held in reversed(tasks):
+            if held.stage not in IN_A_SLOT:
+                continue  # handed back or dropped meanwhile
+            if held.delivery is None:
+                self._forget(held)  # it comes again
+            else:
+                held.stage = Stage.WAITING
+                self._waiting.appendleft(held)
+        self._dispatch()
 
     def on_start_failure(self, slot: Slot, death: Death) -> None:
         """Answer what waits if no slot has a child."""
@@ -368,6 +395,9 @@ class Tasks:
             for intake in self._intakes:
                 intake.want(len(self._slots), exactly=True)
             self.hand_back_waiting()
+            for given in self._slots[held.slot - 1].recall():
+                if given.stage is Stage.GIVEN:
+                    self._return(given)
         due = answers.running_is_due(now, held.dispatched_at, held.running_said_at)
         if due and self._broker.state is BrokerState.CONNECTED and self.watch.is_read(held.task.reply_to):
             held.running_said_at = now

@@ -30,6 +30,9 @@ ASK_DEADLINE_SECONDS = 10.0
 # A link that lived this long was a good one: the next back-off starts afresh.
 STEADY_SECONDS = 5.0
 _ABORT_GRACE_SECONDS = 2.0
+# What is written within it leaves together. The first frame after a silence leaves at once, so only who writes
+# hundreds of times a second ever waits; for him the broker wakes that much less often.
+WRITE_SECONDS = 0.004
 _LOSSES = {
     pika.exceptions.AMQPHeartbeatTimeout: LossReason.HEARTBEAT,
     pika.exceptions.ConnectionClosedByBroker: LossReason.CLOSED_BY_BROKER,
@@ -97,10 +100,11 @@ class _RawChannel(pika.channel.Channel):  # type: ignore[misc]  # pika has no ty
 
 
 class _RawConnection(AsyncioConnection):  # type: ignore[misc]  # pika has no types
-    """Send all frames of one turn of the loop in one write, and end without asking the peer."""
+    """Send the frames of a few milliseconds in one write, and end without asking the peer."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         self._outgoing: list[bytes] = []
+        self._write_not_before = 0.0
         super().__init__(*arguments, **keywords)
 
     def _create_channel(self, channel_number: int, on_open_callback: Any) -> _RawChannel:
@@ -108,10 +112,11 @@ class _RawConnection(AsyncioConnection):  # type: ignore[misc]  # pika has no ty
 
     def _adapter_emit_data(self, data: bytes) -> None:
         if not self._outgoing:
-            self.ioloop.call_soon(self._write_outgoing)
+            self.ioloop.call_at(self._write_not_before, self._write_outgoing)
         self._outgoing.append(data)
 
     def _write_outgoing(self) -> None:
+        self._write_not_before = self.ioloop.time() + WRITE_SECONDS
         data, self._outgoing = self._outgoing, []
         if self._transport is not None and data:
             self._transport.write(b"".join(data))

@@ -64,10 +64,10 @@ class Transaction:
         self._execute("UPDATE job SET cursor = MAX(cursor, ?)", (stop,))
 
     def put(self, range_: Range) -> None:
-        """Write a range as it is now, in place of what was known of it."""
-        newly = (range_.state is RangeState.GIVEN_UP) - self._is_given_up(range_)
-        self._given_up += newly
-        self.written.points_given_up += range_.points if newly > 0 else 0
+        """Write a range as it is now, in place of what was known of it; a given-up one waits again by `lift`."""
+        if range_.state is RangeState.GIVEN_UP and not self._is_given_up(range_):
+            self._given_up += range_.points
+            self.written.points_given_up += range_.points
         self._execute(
             f"INSERT OR REPLACE INTO ranges ({RANGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
             (
@@ -83,8 +83,9 @@ class Transaction:
         )
 
     def remove(self, range_: Range) -> None:
-        """Take a range out of the table: it is done, or was split."""
-        self._given_up -= self._is_given_up(range_)
+        """Take a range, told as it stands there, out of the table: it is done, or was split."""
+        if range_.state is RangeState.GIVEN_UP:
+            self._given_up -= range_.points
         self._execute("DELETE FROM ranges WHERE start = ? AND stop = ?", (range_.start, range_.stop))
 
     def replace(self, old: Range, new: Sequence[Range]) -> list[Range]:
@@ -106,6 +107,8 @@ class Transaction:
     def lift(self, range_: Range) -> Range:
         """Let a given-up range wait again with a fresh budget, and return it."""
         lifted = retried(range_)
+        if self._is_given_up(range_):
+            self._given_up -= range_.points
         self.put(lifted)
         return lifted
 

@@ -11,7 +11,7 @@ from overnight_consumer.commands import CommandEnd, command_line
 from overnight_consumer.commands import failure_of as command_failure
 from overnight_consumer.deaths import Death, ExitReason, failure_of, start_failure_of
 from overnight_consumer.failures import exception_failure
-from overnight_consumer.frames import Answer, FrameReader, Ready, Work, decode_from_child, decode_work, pack
+from overnight_consumer.frames import Answer, FrameReader, Ready, Work, decode_from_child, decode_order, pack
 from overnight_consumer.limits import Limits
 from overnight_consumer.prefetch import MOST, differs_markedly, is_short, moving_mean, wanted_prefetch
 from overnight_consumer.recycling import Age, RecycleReason, Recycling
@@ -98,7 +98,7 @@ def test_frames_are_cut_right_however_the_bytes_arrive(bodies, step):
     stream = b"".join(pack(Work(number, body)) for number, body in enumerate(bodies))
     reader = FrameReader()
     found = [frame for at in range(0, len(stream), step) for frame in reader.feed(stream[at : at + step])]
-    assert [decode_work(frame).body for frame in found] == bodies
+    assert [decode_order(frame).body for frame in found] == bodies
 
 
 def test_what_a_child_says_survives_the_trip():

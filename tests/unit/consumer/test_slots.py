@@ -17,9 +17,13 @@ KILLED = Death(-9, 0, "")
 class FakeChild:
     def __init__(self, pid, voice):
         self.pid, self.voice, self.sent, self.kills, self.stopped = pid, voice, [], 0, False
+        self.recalls, self.is_quiet = 0, True
 
-    def send(self, work):
-        self.sent.append(work)
+    def send(self, *works):
+        self.sent.extend(works)
+
+    def recall(self):
+        self.recalls += 1
 
     def kill(self):
         self.kills += 1
@@ -32,7 +36,7 @@ class Desk:
     """Write down what a slot reports, and start its children."""
 
     def __init__(self, limits=None):
-        self.events, self.children, self.deaths, self.sessions = [], [], [], set()
+        self.events, self.children, self.deaths, self.sessions, self.unbegun = [], [], [], set(), []
         self.reasons = Reasons()
         keep = (self.sessions.add, self.sessions.discard)
         self.slot = Slot(1, self.start_child, self, *keep, self.reasons, limits or Limits())
@@ -51,6 +55,9 @@ class Desk:
     def on_task_death(self, slot, held, death):
         self.deaths.append(death)
         self.events.append(("death", death.why and death.why.value))
+
+    def on_unbegun(self, tasks):
+        self.unbegun.extend(tasks)
 
     def on_start_failure(self, slot, death):
         self.events.append("start failure")

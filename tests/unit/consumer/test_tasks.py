@@ -29,10 +29,23 @@ class FakeSlot:
     def __init__(self, number):
         self.number, self.state, self.held, self.start_failures = number, SlotState.FREE, None, 0
         self.abandoned = self.renewed = 0
+        self.is_quiet, self.given = True, []
 
-    def run(self, held):
-        self.state, self.held = SlotState.BUSY, held
+    def run(self, held, *behind):
+        self.state, self.held, self.given = SlotState.BUSY, held, list(behind)
         held.stage, held.slot, held.dispatched_at = Stage.RUNNING, self.number, time.monotonic()
+        for each in behind:
+            each.stage, each.slot = Stage.GIVEN, self.number
+
+    def next(self):
+        self.held = self.given.pop(0) if self.given else None
+        if self.held is None:
+            self.state = SlotState.FREE
+        elif self.held.stage is Stage.GIVEN:
+            self.held.stage, self.held.dispatched_at = Stage.RUNNING, time.monotonic()
+
+    def recall(self):
+        return list(self.given)
 
     def renew(self):
         self.renewed += 1
@@ -71,7 +84,8 @@ class Bench:
         return task
 
     def answer(self, slot, kind="done", cause=""):
-        held, slot.held, slot.state = slot.held, None, SlotState.FREE
+        held = slot.held
+        slot.next()
         body = reply_to(held.task, consumer="me", slot=slot.number)
         self.tasks.on_answer(slot, held, Answer(kind, cause, "note", 0.1, body))
 
@@ -376,7 +390,8 @@ def test_a_reply_that_the_broker_finds_too_large_becomes_a_failure(tmp_path):
         bench.publish()
         await settle()
         slot = bench.slots[0]
-        held, slot.held, slot.state = slot.held, None, SlotState.FREE
+        held = slot.held
+        slot.next()
         bench.tasks.on_answer(slot, held, Answer("done", "", "", 0.1, b"x" * 1000))
         await settle()
         (reply,) = bench.replies
