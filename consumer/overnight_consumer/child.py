@@ -57,8 +57,8 @@ def _receive(stream: io.BufferedIOBase) -> bytes | None:
     return body if len(body) == length else None
 
 
-def main() -> None:
-    """Serve until the parent closes the socket."""
+def main() -> int:
+    """Serve until the parent closes the socket; returns the exit status."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with(parent)
     be_killed_first()
@@ -73,19 +73,25 @@ def main() -> None:
 
     first = _receive(stream)
     if first is None:
-        return
+        return 0
+    from overnight_consumer.failures import TaskFailedError
     from overnight_consumer.worker import Worker  # NumPy comes with it: as late as can be
 
     worker = Worker(decode_setup(first), say)
-    worker.preload()
+    try:
+        worker.preload()
+    except TaskFailedError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - our last words, for who reads why no child could be started
+        return 1
     say(Ready())
     while (body := _receive(stream)) is not None:
         say(worker.answer(decode_work(body)))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    exit_status = main()
     for standard in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             standard.flush()
-    os._exit(0)  # threads of the method, or a library's slow farewell, must not hold us
+    os._exit(exit_status)  # threads of the method, or a library's slow farewell, must not hold us

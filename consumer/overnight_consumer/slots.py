@@ -43,7 +43,7 @@ class SlotState(enum.Enum):
     STARTING = "starting"
     FREE = "free"
     BUSY = "busy"
-    ENDING = "ending"  # its child answered while we killed it for a limit
+    ENDING = "ending"  # its child has answered, and we kill it
     BACKOFF = "backoff"  # its child died while starting
     STOPPED = "stopped"
 
@@ -274,6 +274,8 @@ class Slot:
         child = self._child
         if held is None or child is None or self.state is not SlotState.BUSY:
             return
+        if answer.last:
+            self._kill(ExitReason.DEVICE_FAILED)
         self.start_failures = 0
         held.outcome = answer.cause or answer.kind
         held.run_seconds = answer.seconds
