@@ -84,6 +84,24 @@ async def test_a_dead_child_is_replaced_before_its_task_is_reported():
 
 
 @on_a_loop
+async def test_a_child_whose_device_has_fallen_over_answers_and_is_replaced_before_the_next_task():
+    desk = Desk()
+    first = desk.children[0]
+    first.voice.on_ready()
+    desk.slot.run(held())
+    first.voice.on_answer(Answer("failed", "exception", "", 0.1, b"reply", last=True))
+    assert desk.events == ["free", "answer"]
+    assert desk.slot.state is SlotState.ENDING, "no task goes to it"
+    assert first.kills == 1
+    first.voice.on_death(KILLED)
+    assert desk.deaths == [], "the task was answered"
+    assert desk.slot.state is SlotState.STARTING
+    desk.children[1].voice.on_ready()
+    assert desk.events == ["free", "answer", "free"]
+    assert desk.reasons.ends == ["device_failed"]
+
+
+@on_a_loop
 async def test_an_answer_that_comes_as_the_limit_passes_counts_and_no_task_goes_to_the_dying_child():
     desk = Desk()
     desk.children[0].voice.on_ready()
