@@ -13,3 +13,9 @@ def with_fake_cuda(devices: int) -> dict[str, str]:
     path = os.pathsep.join([str(_FOLDER), os.environ.get("PYTHONPATH", "")])
     clean = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
     return {**clean, "PYTHONPATH": path, "FAKE_CUDA_DEVICES": str(devices)}
+
+
+def with_cpu_as_gpu() -> dict[str, str]:
+    """Return the variables that let the CPU play a GPU in the real PyTorch."""
+    path = os.pathsep.join([str(Path(__file__).with_name("cpu_as_gpu")), os.environ.get("PYTHONPATH", "")])
+    return {"PYTHONPATH": path}
