@@ -1,6 +1,6 @@
 """Be the process that looks for CUDA devices with torch, prints what it has found, and ends.
 
-`python -P -m overnight_consumer.device_probe` prints one `Found` as JSON.
+`python -P -m overnight_consumer.device_probe PARENT` prints one `Found` as JSON.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from overnight_consumer.child import die_with
 from overnight_consumer.device_faults import trial
 from overnight_consumer.devices import Found, FoundDevice
 
@@ -51,6 +52,7 @@ def _tried(torch: Any, number: int) -> FoundDevice:
 
 def main() -> None:
     """Print what is found; what libraries print goes to standard error."""
+    die_with(int(sys.argv[1]))  # a driver that hangs would keep us for ever
     answer = os.dup(1)
     os.dup2(2, 1)
     line = msgspec.json.encode(look())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -54,7 +55,7 @@ def found(environment: Mapping[str, str], patience_seconds: float = _PATIENCE_SE
     order = order_of(environment)
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "overnight_consumer.device_probe"],
+            [sys.executable, "-P", "-m", "overnight_consumer.device_probe", str(os.getpid())],
             env={**environment, **({ORDER: order} if order else {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -1,7 +1,9 @@
 """The parent learns of devices from a process that has torch; here it is a stand-in, but for the last test."""
 
 import os
+import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -9,14 +11,24 @@ import pytest
 from overnight_common.errors import BadInputError
 from overnight_consumer import device_search, nvml
 from overnight_consumer.devices import FoundDevice
+from support.command_line import wait_until
 from support.fake_cuda import with_fake_cuda
+from support.farm import alive
 
 
 def test_devices_are_found_and_tried_by_torch():
     devices = device_search.search("cuda", with_fake_cuda(2))
     assert devices.names == ("cuda:0", "cuda:1")
     assert "cuda:1 (Fake GPU 1)" in devices.why
-    assert "torch" not in sys.modules or sys.modules["torch"].__version__ != "9.9"
+
+
+def test_who_asks_for_devices_loads_neither_torch_nor_numpy():
+    code = (
+        "import os, sys; from overnight_consumer.device_search import search;"
+        "assert search('cuda', dict(os.environ)).names == ('cuda:0',);"
+        "assert not {'torch', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-P", "-c", code], env=with_fake_cuda(1), check=True)
 
 
 def test_torch_sees_only_what_the_container_may_see():
@@ -73,6 +85,33 @@ def test_a_torch_that_does_not_work_is_a_fault_with_its_own_words(tmp_path, text
     assert fault in found.fault
     assert found.devices == ()
     assert found.by_torch
+
+
+def test_a_look_that_hangs_does_not_outlive_the_consumer(tmp_path):
+    mark = tmp_path / "pid"
+    environment = write_torch(
+        tmp_path,
+        f"import os, pathlib, time; pathlib.Path({str(mark)!r}).write_text(str(os.getpid())); time.sleep(600)",
+    )
+    code = "import os; from overnight_consumer.device_search import found; found(dict(os.environ))"
+    with subprocess.Popen([sys.executable, "-P", "-c", code], env=environment) as consumer:
+        wait_until(lambda: mark.exists() and mark.read_text(), "it looks")
+        consumer.kill()
+    wait_until(lambda: not alive(int(mark.read_text())), "it is gone")
+
+
+def test_the_driver_tells_gpus_by_their_identifiers(monkeypatch):
+    library = types.SimpleNamespace(
+        NVMLError=OSError,
+        nvmlInit=lambda: None,
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda i: i,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    assert nvml.uuids() == ["GPU-0", "GPU-1"]
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.uuids() == []
 
 
 def test_what_torch_prints_is_not_taken_for_the_answer(tmp_path):
