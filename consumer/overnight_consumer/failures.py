@@ -72,7 +72,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_memory_of_device(error: BaseException) -> bool:
     """Tell of an exception that says that memory ran out whether it was that of a device."""
-    (which, *_) = [each for each in chain_of(error) if _says_memory(each)]
+    which = next(each for each in chain_of(error) if _says_memory(each))
     return not isinstance(which, MemoryError) and not any(words in text_of(which) for words in _HOST_WORDS)
 
 

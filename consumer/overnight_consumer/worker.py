@@ -102,7 +102,7 @@ class Worker:
         failure = exception_failure(error, _OURS)
         if failure.cause is not Cause.OUT_OF_MEMORY:
             return run.failed(failure, last=device_faults.has_fallen_over(error))
-        if is_memory_of_device(error):
+        if self._kind == CUDA and is_memory_of_device(error):
             words = device_faults.memory_words(self._setup.device)
         else:
             words = memory_words(_peak_rss_bytes(), self._setup.memory_limit_bytes)

@@ -10,7 +10,9 @@ from support.fake_cuda import with_fake_cuda
 
 
 def test_good_settings_are_made_whole(tmp_path):
-    settings = validated(RawSettings(commands=("true",), source=tmp_path, slots="3", home=Path("here")))
+    settings = validated(
+        RawSettings(commands=("true",), source=tmp_path, slots="3", home=Path("here"), device="cpu")
+    )
     assert settings.slots == 3
     assert settings.home.is_absolute()
     assert settings.name
@@ -19,7 +21,7 @@ def test_good_settings_are_made_whole(tmp_path):
 
 
 def test_auto_slots_are_the_cores(tmp_path):
-    settings = validated(RawSettings(commands=("true",), source=tmp_path))
+    settings = validated(RawSettings(commands=("true",), source=tmp_path, device="cpu"))
     assert settings.slots == settings.cores >= 1
 
 
