@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from overnight_common.errors import BadInputError, MethodUnavailableError
 from overnight_common.loading import LoadedMethod, known_methods, load_method, methods_in
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from overnight_consumer.frames import Setup
 
 COMMAND_PREFIX = "command:"
@@ -68,14 +71,28 @@ class Catalogue:
                 return
         raise MethodUnavailableError("; ".join([self._not_served(name), *failures]))
 
-    def preload(self) -> None:
+    def preload(self, kind: str) -> None:
         """Import the method if there is just one; a failure is reported on the task that asks for it."""
         if len(self._given) != 1 or self._commands:
             return
-        try:
+        with contextlib.suppress(MethodUnavailableError):
             self._load(self._given[0])
-        except MethodUnavailableError:
-            return
+            if len({method.target for method in self._loaded.values()}) == 1:
+                self.variant(next(iter(self._loaded.values())), kind)
+
+    def variant(self, method: LoadedMethod, kind: str) -> Callable[..., Any]:
+        """Return what runs for a method on a kind of device: what it names for it, or itself.
+
+        Raises:
+            MethodUnavailableError: that cannot be imported here.
+        """
+        address = method.facts.variants.get(kind)
+        if address is None:
+            return method.target
+        try:
+            return load_method(address, self._source).target
+        except BadInputError as error:
+            raise MethodUnavailableError(f"for {kind}: {error}") from error
 
     def _load(self, given: str) -> None:
         known = known_methods()

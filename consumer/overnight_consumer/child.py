@@ -13,7 +13,6 @@ import socket
 import sys
 import threading
 import time
-
 from collections import deque
 
 from overnight_consumer.frames import (
@@ -107,8 +106,8 @@ class Inbox:
                 self._works.clear()
 
 
-def main() -> None:
-    """Serve until the parent closes the socket."""
+def main() -> int:
+    """Serve until the parent closes the socket; returns the exit status."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with(parent)
     be_killed_first()
@@ -123,19 +122,25 @@ def main() -> None:
 
     first = inbox.first()
     if first is None:
-        return
+        return 0
+    from overnight_consumer.failures import TaskFailedError
     from overnight_consumer.worker import Worker  # NumPy comes with it: as late as can be
 
     worker = Worker(decode_setup(first), say)
-    worker.preload()
+    try:
+        worker.preload()
+    except TaskFailedError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - our last words, for who reads why no child could be started
+        return 1
     say(Ready())
     while (work := inbox.next_work()) is not None:
         say(worker.answer(work))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    exit_status = main()
     for standard in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             standard.flush()
-    os._exit(0)  # threads of the method, or a library's slow farewell, must not hold us
+    os._exit(exit_status)  # threads of the method, or a library's slow farewell, must not hold us

@@ -61,7 +61,9 @@ def run(
     max_message_bytes: Annotated[
         int, _option("--max-message-bytes", "Largest message.")
     ] = DEFAULT_MAX_MESSAGE_BYTES,
-    device: Annotated[str, _option("--device", "auto or cpu.")] = "auto",
+    device: Annotated[
+        str, _option("--device", "auto, cpu, cuda (all there are, one slot each), or cuda:N.")
+    ] = "auto",
     log_level: Annotated[str, _option("--log-level", "debug, info, warning or error.")] = "info",
     broker_timeout: Annotated[
         float, _option("--broker-timeout", "Seconds to reach the broker at start.")

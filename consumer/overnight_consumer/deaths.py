@@ -16,6 +16,7 @@ class ExitReason(enum.StrEnum):
     TIME_LIMIT = "time_limit"
     MEMORY_LIMIT = "memory_limit"
     CANCELLED = "cancelled"  # killed by us, for nobody wants its task any more
+    DEVICE_FAILED = "device_failed"  # killed by us after its answer, for its device had fallen over
     KERNEL_OUT_OF_MEMORY = "kernel_out_of_memory"
     KILLED = "killed"  # SIGKILL from elsewhere
     SEGMENTATION_FAULT = "segmentation_fault"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from overnight_common.messages import Cause, Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
 _MOST_CHARACTERS = 16_000
 _DEEPEST_CAUSE = 8
 _MEMORY_ERRORS = frozenset({"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"})
+_HOST_WORDS = ("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory")
 _MEMORY_WORDS = (
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
+    *_HOST_WORDS,
     "out of memory",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "RESOURCE_EXHAUSTED",
@@ -61,28 +61,42 @@ def exception_failure(error: BaseException, ours: Collection[str]) -> Failure:
     return Failure(cause, type(error).__qualname__, _shortened(message), _shortened(text))
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Tell whether an exception, or one that it was raised from, says that memory ran out, also on a device.
 
     Libraries are known by the names of their classes (torch, CuPy, TensorFlow), so that none is imported; where
     torch and JAX raise a RuntimeError, by its text.
     """
+    return any(_says_memory(each) for each in chain_of(error))
+
+
+def is_memory_of_device(error: BaseException) -> bool:
+    """Tell of an exception that says that memory ran out whether it was that of a device."""
+    which = next(each for each in chain_of(error) if _says_memory(each))
+    return not isinstance(which, MemoryError) and not any(words in text_of(which) for words in _HOST_WORDS)
+
+
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and those that it was raised from."""
     for _ in range(_DEEPEST_CAUSE):
         if error is None:
-            return False
-        names = {each.__name__ for each in type(error).__mro__}
-        if names & _MEMORY_ERRORS or (isinstance(error, RuntimeError) and _says_memory(error)):
-            return True
+            return
+        yield error
         error = error.__cause__
-    return False
 
 
 def _says_memory(error: BaseException) -> bool:
+    if _MEMORY_ERRORS & {each.__name__ for each in type(error).__mro__}:
+        return True
+    return isinstance(error, RuntimeError) and any(words in text_of(error) for words in _MEMORY_WORDS)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text, empty if it has none."""
     try:
-        text = str(error)
+        return str(error)
     except Exception:  # noqa: BLE001 - `__str__` of an exception is user code
-        return False
-    return any(words in text for words in _MEMORY_WORDS)
+        return ""
 
 
 def _shortened(text: str) -> str:

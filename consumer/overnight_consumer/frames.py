@@ -22,7 +22,7 @@ class Setup(msgspec.Struct, frozen=True, tag="setup"):
         commands: texts of the commands that may be run.
         per_point: what holds for methods that do not say.
         source: folder where the user's modules are looked for.
-        device: for example `cpu`.
+        device: of this slot, for example `cpu` or `cuda:1`; the child sees no other CUDA device.
         consumer: name of the consumer, for replies.
         slot: number of the slot, from 1.
         threads: threads per slot, for libraries that read no environment.
@@ -87,6 +87,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
         note: the reason, for the log and for a dead letter.
         seconds: how long the method ran.
         reply: the encoded reply; empty if unusable.
+        last: the child can do no more, for its device has fallen over.
     """
 
     kind: Literal["done", "failed", "unusable"]
@@ -94,6 +95,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
     note: str
     seconds: float
     reply: bytes
+    last: bool = False
 
 
 FromChild = Ready | Started | Progress | Answer | Recalled

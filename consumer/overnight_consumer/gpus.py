@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from typing import Any
 
 from overnight_common.metrics import Family, Reading
+from overnight_consumer.nvml import opened
 
 _GPU = ("gpu",)
 MEMORY_USED = Family(
@@ -20,15 +19,9 @@ Reader = Callable[[], list[Reading]]
 
 
 def reader() -> Reader:
-    """Return what reads the GPUs; needs the package nvidia-ml-py and a driver, else it reads none."""
-    try:
-        nvml: Any = importlib.import_module("pynvml")
-    except ImportError:
-        return list
-    try:
-        nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-    except nvml.NVMLError:
+    """Return what reads the GPUs, by NVML's numbers; where there is no NVML it reads none."""
+    nvml, handles = opened()
+    if nvml is None:
         return list
 
     def read() -> list[Reading]:

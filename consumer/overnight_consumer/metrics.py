@@ -34,7 +34,7 @@ from overnight_consumer.deaths import ExitReason
 from overnight_consumer.held import DONE
 from overnight_consumer.memory_use import processes_of, used_bytes
 from overnight_consumer.observer import Sight, SlotSight
-from overnight_consumer.slots import SlotState, StartReason
+from overnight_consumer.slot_states import SlotState, StartReason
 from overnight_consumer.threads import threads_per_slot
 
 if TYPE_CHECKING:
@@ -86,6 +86,9 @@ CORES = Family("overnight_consumer_cores", "gauge", "Cores found by affinity and
 BUSY = Family(
     "overnight_slot_busy_seconds_total", "counter", "Time with a task; grows while it runs.", ("slot",)
 )
+DEVICE = Family(
+    "overnight_slot_device_info", "gauge", "Always 1; the device that a slot uses.", ("slot", "device")
+)
 MEMORY = Family(
     "overnight_slot_memory_bytes",
     "gauge",
@@ -109,8 +112,8 @@ HELD = Family("overnight_consumer_held_deliveries", "gauge", "Deliveries held un
 DRAINING = Family("overnight_consumer_draining", "gauge", "1 from the first stop signal on.")
 FAMILIES = (
     *COMMON_FAMILIES,
-    *(TASKS_DONE, POINTS_DONE, TASKS_FAILED, RUN, WAIT, CONFIRM, SLOTS, THREADS, CORES, BUSY, MEMORY, OLDEST),
-    *(CHILD_STARTS, CHILD_EXITS, CONSUMING, PAUSED, PAUSES, PREFETCH, HELD, DRAINING),
+    *(TASKS_DONE, POINTS_DONE, TASKS_FAILED, RUN, WAIT, CONFIRM, SLOTS, THREADS, CORES, BUSY, DEVICE, MEMORY),
+    *(OLDEST, CHILD_STARTS, CHILD_EXITS, CONSUMING, PAUSED, PAUSES, PREFETCH, HELD, DRAINING),
     *gpus.FAMILIES,
 )
 
@@ -141,6 +144,10 @@ class ConsumerMetrics:
         self._confirmed: list[Held] = []
         self._sight = Sight(slots=(SlotSight(SlotState.STOPPED, 0.0, 0.0, None),) * settings.slots)
         self._read_gpus = gpus.reader()
+        numbers = range(1, settings.slots + 1)
+        self._devices: dict[Labels, float] = {
+            (str(number), settings.devices.of_slot(number)): 1.0 for number in numbers
+        }
         self.broker = BrokerFigures()
         queues = [(queue_label(name),) for name in settings.queues]
         methods = [*self._served, *([COMMAND_METHOD] if settings.commands else [])]
@@ -262,6 +269,7 @@ class ConsumerMetrics:
             states[(slot.state.value,)] += 1
         yield Reading(SLOTS, states)
         yield Reading(BUSY, {(str(number),): slot.busy_seconds for number, slot in enumerate(slots, 1)})
+        yield Reading(DEVICE, self._devices)
         yield one(OLDEST, max((slot.task_seconds for slot in slots), default=0.0))
         memory: dict[Labels, float] = {}
         pids = self._pids.copy()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from overnight_consumer.deaths import ExitReason
     from overnight_consumer.held import Held
-    from overnight_consumer.slots import SlotState, StartReason
+    from overnight_consumer.slot_states import SlotState, StartReason
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,8 +87,11 @@ class Service:
                     slot.start()
                 for intake in intakes:
                     await intake.open(self._broker, self._settings.slots)
+                log.info("%s", self._settings.devices.why)
                 log.info("%s takes tasks from %s", self._settings.name, ", ".join(queues))
-                log.info("%d slots with %d threads each, %s", len(slots), self._threads, self._memory_words())
+                spread = self._settings.devices.spread(len(slots))
+                words = (len(slots), spread, self._threads, self._memory_words())
+                log.info("%d slots%s with %d threads each, %s", *words)
                 await self._loop(tasks, intakes, slots)
                 await self._drain(tasks, intakes, slots)
             finally:
@@ -198,7 +201,7 @@ class _ChildStarter:
             commands=settings.commands,
             per_point=settings.per_point,
             source=str(settings.source),
-            device=settings.device,
+            device=settings.devices.of_slot(number),
             consumer=settings.name,
             slot=number,
             threads=self._threads,
@@ -207,7 +210,8 @@ class _ChildStarter:
             timed=settings.limits.time_limit_seconds is not None,
             memory_limit_bytes=settings.limits.memory_limit_bytes,
         )
-        environment = {**self._environment, "CONSUMER_WORKER": str(number)}
+        own_device = settings.devices.environment_of_slot(number)
+        environment = {**self._environment, **own_device, "CONSUMER_WORKER": str(number)}
         return ChildProcess(setup, environment, listener, _write)
 
 

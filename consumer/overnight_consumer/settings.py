@@ -16,11 +16,12 @@ from overnight_common.loading import find_method, known_methods
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_common.modules import find_module
 from overnight_consumer.cores import available_cores
+from overnight_consumer.device_search import search
+from overnight_consumer.devices import ON_CPU, Devices
 from overnight_consumer.limits import Limits
 from overnight_consumer.memory_limits import AUTO, NONE, parse_size, slot_limit_bytes
 from overnight_consumer.recycling import Recycling
 
-DEVICES = ("auto", "cpu")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 # What a child and the user's code in it have no business knowing.
 _SECRETS = ("OVERNIGHT_BROKER", "OVERNIGHT_BROKER_FILE")
@@ -45,7 +46,7 @@ class Settings:
         name: name of this consumer in replies and logs.
         max_deliveries: a task handed out so often before is not run again.
         max_message_bytes: the largest message.
-        device: kind of device the slots use.
+        devices: those that the slots share.
         log_level: for the log on standard error.
         broker_timeout_seconds: how long to try to reach the broker at the start.
         parent: id of the process without which this consumer has no use; None if it stands alone.
@@ -68,7 +69,7 @@ class Settings:
     name: str
     max_deliveries: int = 5
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
-    device: str = "cpu"
+    devices: Devices = ON_CPU
     log_level: str = "info"
     broker_timeout_seconds: float = 30.0
     parent: int | None = None
@@ -118,15 +119,19 @@ def validated(raw: RawSettings) -> Settings:
         BadInputError: with all faults at once.
     """
     faults = _faults(raw)
-    broker = None
+    broker, devices = None, ON_CPU
     try:
         broker = given_address(raw.broker or "", raw.broker_file)
+    except BadInputError as error:
+        faults += error.faults
+    try:
+        devices = search(raw.device, inherited_environment())
     except BadInputError as error:
         faults += error.faults
     if faults:
         raise BadInputError(*faults)
     cores = available_cores()
-    slots = cores if raw.slots == "auto" else int(raw.slots)
+    slots = devices.default_slots(cores) if raw.slots == "auto" else int(raw.slots)
     return Settings(
         broker=broker,
         home=raw.home.absolute(),
@@ -142,7 +147,7 @@ def validated(raw: RawSettings) -> Settings:
         name=raw.name or f"{socket.gethostname()}-{os.getpid()}",
         max_deliveries=raw.max_deliveries,
         max_message_bytes=raw.max_message_bytes,
-        device="cpu" if raw.device == "auto" else raw.device,
+        devices=devices,
         log_level=raw.log_level.lower(),
         broker_timeout_seconds=raw.broker_timeout,
         parent=raw.parent,
@@ -171,8 +176,6 @@ def _faults(raw: RawSettings) -> list[str]:
         faults.append(f"--source {raw.source.absolute()} is no folder.")
     if raw.slots != "auto" and not (raw.slots.isascii() and raw.slots.isdigit() and int(raw.slots) >= 1):
         faults.append(f"--slots {raw.slots!r} is neither `auto` nor a number from 1.")
-    if raw.device not in DEVICES:
-        faults.append(f"--device {raw.device!r} is not known here; choose one of {', '.join(DEVICES)}.")
     if raw.log_level.lower() not in LOG_LEVELS:
         faults.append(f"--log-level {raw.log_level!r} is not known; choose one of {', '.join(LOG_LEVELS)}.")
     if raw.memory_limit not in (AUTO, NONE) and parse_size(raw.memory_limit) is None:

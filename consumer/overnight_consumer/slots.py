@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import enum
 import logging
 import signal
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
 from overnight_consumer.deaths import ExitReason, exit_reason, start_failure_of
@@ -21,6 +20,7 @@ from overnight_consumer.limits import Limits
 from overnight_consumer.memory_use import used_bytes
 from overnight_consumer.observer import NOBODY, SlotSight
 from overnight_consumer.recycling import Age, RecycleReason
+from overnight_consumer.slot_states import SlotState, StartReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
     from overnight_consumer.observer import Observer
+    from overnight_consumer.slot_states import SlotListener
 
 _START_BACKOFF_FIRST = 0.1
 _START_BACKOFF_LONGEST = 10.0
@@ -38,51 +39,10 @@ _SUCCESSOR_AGAIN_SECONDS = 10.0
 log = logging.getLogger("overnight.consumer")
 
 
-class SlotState(enum.Enum):
-    """Say what a slot does."""
-
-    STARTING = "starting"
-    FREE = "free"
-    BUSY = "busy"
-    ENDING = "ending"  # its child answered while we killed it for a limit
-    BACKOFF = "backoff"  # its child died while starting
-    STOPPED = "stopped"
-
-
-class StartReason(enum.StrEnum):
-    """Name why a child is started; the list is closed."""
-
-    FIRST = "first"
-    DEATH = "death"  # the one before died, of itself or by us
-    RENEWAL = "renewal"  # fresh code is wanted
-    BACKOFF = "backoff"  # the one before died while starting
-    RECYCLED_TASKS = "recycled_tasks"  # the one before has done its number of tasks
-    RECYCLED_GROWTH = "recycled_growth"  # the one before has grown too much
-
-
 _RECYCLED = {
     RecycleReason.TASKS: StartReason.RECYCLED_TASKS,
     RecycleReason.GROWTH: StartReason.RECYCLED_GROWTH,
 }
-
-
-class SlotListener(Protocol):
-    """Hear from the slots."""
-
-    def on_free(self, slot: Slot) -> None:
-        """A child is warm and waits for a task."""
-
-    def on_answer(self, slot: Slot, held: Held, answer: Answer) -> None:
-        """A task was answered; the slot runs the next one given to it, or is free again but for `renew`."""
-
-    def on_task_death(self, slot: Slot, held: Held, death: Death) -> None:
-        """The child died with a task; a new one is on its way."""
-
-    def on_unbegun(self, tasks: list[Held]) -> None:
-        """These were given to a child that will not begin them; those recalled are among them."""
-
-    def on_start_failure(self, slot: Slot, death: Death) -> None:
-        """The child died while starting; another is started after a back-off."""
 
 
 @dataclass(slots=True, eq=False)
@@ -311,6 +271,8 @@ class Slot:
         self._cancel_timer()
         if held is None or child is None or self.state is not SlotState.BUSY:
             return
+        if answer.last:
+            self._kill(ExitReason.DEVICE_FAILED)
         if self._why is None:
             self._next()
         else:
@@ -337,7 +299,7 @@ class Slot:
             self._next()
         if self.held is None and self.state is SlotState.BUSY:
             self._rest()
-            if self.state is SlotState.FREE:
+            if self._why is None:
                 self._listener.on_free(self)
 
     # Recycling: the old child serves until the new one is warm, so no slot is idle meanwhile.

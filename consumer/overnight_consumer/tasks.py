@@ -21,7 +21,7 @@ from overnight_consumer.outbox import Outbox
 from overnight_consumer.pace import Pace
 from overnight_consumer.prefetch import LONG_SECONDS
 from overnight_consumer.reply_queues import Verdict
-from overnight_consumer.slots import SlotState
+from overnight_consumer.slot_states import SlotState
 from overnight_consumer.watching import ReplyWatch
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Tasks:
             consumer=self._settings.name,
             failure=failure,
             slot=held.slot,
-            device=self._settings.device,
+            device=self._settings.devices.of_slot(held.slot),
             started_at=time.time() - seconds,
             seconds=seconds,
             peak_rss_bytes=peak_rss_bytes,
@@ -402,7 +402,8 @@ class Tasks:
         if due and self._broker.state is BrokerState.CONNECTED and self.watch.is_read(held.task.reply_to):
             held.running_said_at = now
             seconds = now - held.dispatched_at
-            body = answers.running(held, self._settings.name, self._settings.device, seconds)
+            device = self._settings.devices.of_slot(held.slot)
+            body = answers.running(held, self._settings.name, device, seconds)
             self._broker.publish(held.task.reply_to, Message(body, "reply", persistent=False), lambda _: None)
 
     def _prefetch(self) -> int:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import resource
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,19 +17,24 @@ from overnight_common.errors import EncodeError, MethodUnavailableError
 from overnight_common.fingerprints import command_fingerprint
 from overnight_common.messages import VERSION, Cause, Encoded, Failure, Reply, Task, decode_task, encode
 from overnight_common.values import encode_values
-from overnight_consumer import calling
+from overnight_consumer import calling, device_faults
 from overnight_consumer.calling import Caller
 from overnight_consumer.catalogue import Catalogue
 from overnight_consumer.commands import CommandRun, run_command
 from overnight_consumer.deaths import memory_words
-from overnight_consumer.failures import TaskFailedError, UnusableTaskError, exception_failure, failed
+from overnight_consumer.devices import CUDA, kind_of
+from overnight_consumer.failures import (
+    TaskFailedError,
+    UnusableTaskError,
+    exception_failure,
+    failed,
+    is_memory_of_device,
+)
 from overnight_consumer.frames import Answer, FromChild, Progress, Setup, Started, Work
 from overnight_consumer.points import PointSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from overnight_common.loading import LoadedMethod
 
 
 _OURS = (__file__, calling.__file__)
@@ -55,11 +59,18 @@ class Worker:
         self._points = PointSource()
         self._callers: dict[tuple[str, bytes, bool], tuple[Caller, str]] = {}
         self._progress_at = 0.0
+        self._kind = kind_of(setup.device)
+        self._device_tried = self._kind != CUDA
 
     def preload(self) -> None:
-        """Import what will surely be needed."""
-        self._catalogue.preload()
+        """Import what will surely be needed.
+
+        Raises:
+            TaskFailedError: cause start_failed: the device of this slot does not work.
+        """
+        self._catalogue.preload(self._kind)
         self._hold_torch()
+        self._try_device()
 
     def answer(self, work: Work) -> Answer:
         """Run a task and return its answer; never raises for what the user's code does."""
@@ -84,7 +95,18 @@ class Worker:
         except EncodeError as error:
             return run.failed(Failure(Cause.BAD_RESULT, type(error).__name__, str(error)))
         except BaseException as error:  # noqa: BLE001 - user code may raise anything, SystemExit too
-            return run.failed(exception_failure(error, _OURS))
+            return self._raised(error, run)
+
+    def _raised(self, error: BaseException, run: _Run) -> Answer:
+        """Answer for an exception of the user's code; it may have cost us the device."""
+        failure = exception_failure(error, _OURS)
+        if failure.cause is not Cause.OUT_OF_MEMORY:
+            return run.failed(failure, last=device_faults.has_fallen_over(error))
+        if self._kind == CUDA and is_memory_of_device(error):
+            words = device_faults.memory_words(self._setup.device)
+        else:
+            words = memory_words(_peak_rss_bytes(), self._setup.memory_limit_bytes)
+        return run.failed(msgspec.structs.replace(failure, message=f"{failure.message} ({words})"))
 
     def _run_method(self, task: Task, run: _Run) -> None:
         caller, run.fingerprint = self._caller(task)
@@ -148,24 +170,30 @@ class Worker:
             return known
         method = self._catalogue.method(task.method)
         _check_fingerprint(task, method.fingerprint)
-        caller = Caller(self._variant(method), task.params, self._setup.device, per_point=per_point)
+        target = self._catalogue.variant(method, self._kind)
+        self._try_device()
+        # It sees one device only: a number would be neither ours nor that of NVIDIA's tools.
+        caller = Caller(target, task.params, self._kind, per_point=per_point)
         while len(self._callers) >= _MOST_CALLERS:  # models are large
             del self._callers[next(iter(self._callers))]
         self._callers[key] = (caller, method.fingerprint)
         self._hold_torch()
         return self._callers[key]
 
-    def _variant(self, method: LoadedMethod) -> Callable[..., Any]:
-        address = method.facts.variants.get(self._setup.device)
-        if address is None:
-            return method.target
-        module, _, attribute = address.partition(":")
-        target: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-        return target
+    def _try_device(self) -> None:
+        """Make sure, once the method has loaded torch, that it can use the device; else we are at fault."""
+        torch = device_faults.loaded_torch()
+        if self._device_tried or torch is None:
+            return
+        fault = device_faults.trial(torch, self._kind)
+        if fault:
+            message = f"{self._setup.device} cannot be used: {fault}"
+            raise failed(Cause.START_FAILED, "DeviceError", message)
+        self._device_tried = True
 
     def _hold_torch(self) -> None:
         """Hold torch to the slot's threads; it is not imported for that."""
-        torch = sys.modules.get("torch")
+        torch = device_faults.loaded_torch()
         if torch is not None and hasattr(torch, "set_num_threads"):
             torch.set_num_threads(self._setup.threads)
 
@@ -207,13 +235,10 @@ class _Run:
             return self.failed(Failure(Cause.RESULT_TOO_LARGE, "ResultTooLarge", message))
         return Answer("done", "", "", self.seconds, body)
 
-    def failed(self, failure: Failure, log_tail: str = "") -> Answer:
+    def failed(self, failure: Failure, log_tail: str = "", *, last: bool = False) -> Answer:
         self.result, self.log_tail = None, log_tail
-        if failure.cause is Cause.OUT_OF_MEMORY and failure.traceback:
-            words = memory_words(_peak_rss_bytes(), self._setup.memory_limit_bytes)
-            failure = msgspec.structs.replace(failure, message=f"{failure.message} ({words})")
         note = f"{failure.type}: {failure.message}"[:500]
-        return Answer("failed", failure.cause.value, note, self.seconds, self._reply(failure))
+        return Answer("failed", failure.cause.value, note, self.seconds, self._reply(failure), last)
 
     def _reply(self, failure: Failure | None) -> bytes:
         task = self._task

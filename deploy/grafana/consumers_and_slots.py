@@ -164,11 +164,17 @@ _WORK = [
 
 _GPU = [
     Panel(
+        "Slots by device",
+        "short",
+        "Slots of all chosen consumers by the device that they use, as each consumer counts its own.",
+        {"{{device}}": f"count by (device) (overnight_slot_device_info{_WHO})"},
+        Kind.STACKED,
+    ),
+    Panel(
         "GPU use",
         "percentunit",
         "Share of the last moment in which a kernel ran.",
         {"{{instance}} GPU {{gpu}}": f"overnight_gpu_busy_ratio{_WHO}"},
-        width=12,
         empty=_NO_GPU,
         most=1,
     ),
@@ -179,7 +185,6 @@ _GPU = [
         {
             "{{instance}} GPU {{gpu}}": f"overnight_gpu_memory_used_bytes{_WHO} / overnight_gpu_memory_bytes{_WHO}"
         },
-        width=12,
         empty=_NO_GPU,
         most=1,
     ),
@@ -206,7 +211,7 @@ CONSUMERS_AND_SLOTS = Dashboard(
         "Children": _CHILDREN,
         "Intake": _INTAKE,
         "Work": _WORK,
-        "GPUs": _GPU,
+        "Devices": _GPU,
         "Versions": _VERSIONS,
     },
     variables=(Variable("instance", "Consumer", "overnight_consumer_slots"),),

@@ -147,6 +147,9 @@ class DrivenJob:
         ]
         # Two programs cannot listen at one port: the consumer of a run shows no figures of its own.
         inherited = {name: value for name, value in environment().items() if name != "OVERNIGHT_METRICS_PORT"}
+        # One slot a GPU would be slow for most methods; whoever wants that says so in the variable.
+        if "OVERNIGHT_DEVICE" not in inherited:
+            arguments += ("--device", "cpu")
         return LocalConsumer(arguments, inherited, self._answers_so_far, self._view.say)
 
     def _answers_so_far(self) -> int:

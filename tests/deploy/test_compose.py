@@ -20,6 +20,7 @@ from ruamel import yaml
 
 from overnight_common.brokers.amqp_topology import EXCHANGES, REPLIES_EXPIRE_MS, shape_of
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
+from overnight_consumer.devices import fault_of_text
 from overnight_consumer.settings import RawSettings
 from support.deploy_files import DEPLOY, ROOT, script
 from support.markdown import code, document, table
@@ -155,6 +156,22 @@ def test_the_gpu_consumer_starts_only_when_it_is_asked_for() -> None:
     assert farm["consumer-gpu"]["profiles"] == ["gpu"]
     (device,) = farm["consumer-gpu"]["deploy"]["resources"]["reservations"]["devices"]
     assert device["capabilities"] == ["gpu"]
+
+
+def test_the_gpu_consumer_has_settings_of_its_own_for_what_differs_from_the_others() -> None:
+    cpu, gpu = (services()[name]["environment"] for name in SCALED)
+    own = {
+        name: SETTING.findall(gpu[name])
+        for name in ("OVERNIGHT_QUEUE", "OVERNIGHT_DEVICE", "OVERNIGHT_SLOTS")
+    }
+    assert own == {
+        "OVERNIGHT_QUEUE": [("GPU_CONSUMER_QUEUE", "default gpu")],
+        "OVERNIGHT_DEVICE": [("GPU_CONSUMER_DEVICE", "cuda")],
+        "OVERNIGHT_SLOTS": [("GPU_CONSUMER_SLOTS", "auto")],
+    }
+    assert fault_of_text("cuda") is None
+    assert SETTING.findall(cpu["OVERNIGHT_QUEUE"]) == [("OVERNIGHT_QUEUE", "default cpu")]
+    assert "OVERNIGHT_DEVICE" not in cpu
 
 
 def test_every_setting_is_in_the_example_with_the_value_it_has_without() -> None:

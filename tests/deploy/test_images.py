@@ -155,6 +155,15 @@ def test_the_gpu_image_has_torch_and_the_cpu_image_has_not() -> None:
     assert stages(text)[-1].name == "cpu", "the target that is built when none is named"
 
 
+def test_the_gpu_image_insists_on_a_gpu_and_the_cpu_image_looks_for_itself() -> None:
+    found = {stage.name: stage for stage in stages((ROOT / "consumer/Dockerfile").read_text())}
+    insists = {
+        name: "OVERNIGHT_DEVICE=cuda" in " ".join(found[name].values("ENV")) for name in ("gpu", "cpu")
+    }
+    assert insists == {"gpu": True, "cpu": False}
+    assert "OVERNIGHT_DEVICE" not in " ".join(found["runtime"].values("ENV"))
+
+
 @pytest.mark.parametrize("extras", [[], ["torch"], ["torch", "plot"]])
 def test_the_listed_dependencies_are_those_of_the_project(extras: list[str]) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -137,6 +137,7 @@ class Desk:
     def consumer(self, *arguments: str, folder: Path | None = None, **variables: str) -> Program:
         """Start `overnight-consumer`, in another folder if that is given, and leave it running."""
         home = ("--home", str(self.home))
+        variables = {"OVERNIGHT_DEVICE": "cpu", **variables}
         return self._start("overnight_consumer", (*home, *arguments), variables, folder)
 
     def _start(

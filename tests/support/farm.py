@@ -61,7 +61,7 @@ class Consumer:
                 stdout=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-                env={**os.environ, **environment},
+                env={**os.environ, "OVERNIGHT_DEVICE": "cpu", **environment},
             )
 
     @property

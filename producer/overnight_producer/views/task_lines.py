@@ -80,6 +80,8 @@ def line_of(reply: Reply, decision: Decision, width: int | None = None) -> str:
     message gives way, but not beyond recognition.
     """
     where = f"slot {reply.slot}" if reply.slot else f"consumer {one_line(reply.consumer, 60)}"
+    if reply.device not in ("", "cpu"):
+        where += f" on {one_line(reply.device, 20)}"
     points = points_of(reply.start, reply.stop)
     if reply.failure is None:
         late = ", but its points had results" if isinstance(decision, Drop) else ""

@@ -92,6 +92,7 @@ class JsonView:
             attempt=reply.attempt,
             consumer=reply.consumer,
             slot=reply.slot,
+            device=reply.device,
             task_seconds=reply.seconds,
             peak_rss_bytes=reply.peak_rss_bytes,
             cause=failure and failure.cause.value,

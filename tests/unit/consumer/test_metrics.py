@@ -14,6 +14,7 @@ from overnight_common.observing import shielded
 from overnight_common.values import encode_values
 from overnight_consumer import gpus
 from overnight_consumer.deaths import Death, ExitReason, exit_reason
+from overnight_consumer.devices import Devices
 from overnight_consumer.frames import Answer
 from overnight_consumer.held import DONE, Held
 from overnight_consumer.intake import Intake
@@ -21,7 +22,8 @@ from overnight_consumer.limits import Limits
 from overnight_consumer.metrics import ConsumerMetrics, watched
 from overnight_consumer.observer import IntakeSight, Nobody, Sight, SlotSight
 from overnight_consumer.service import Service
-from overnight_consumer.slots import Slot, SlotState, StartReason
+from overnight_consumer.slot_states import SlotState, StartReason
+from overnight_consumer.slots import Slot
 from support.broker_use import until
 from support.consumer_settings import settings_of
 from support.memory_broker import MemoryBroker
@@ -320,6 +322,13 @@ def test_what_the_loop_saw_last_is_shown(metrics):
 
 
 # GPUs
+
+
+def test_each_slot_is_shown_with_its_device():
+    devices = Devices(("cuda:0", "cuda:2"), ("0", "2"))
+    read = ConsumerMetrics(settings_of(slots=3, devices=devices)).read()
+    (shown,) = [reading.values for reading in read if reading.family.name == "overnight_slot_device_info"]
+    assert shown == {("1", "cuda:0"): 1, ("2", "cuda:2"): 1, ("3", "cuda:0"): 1}
 
 
 class NVMLError(Exception):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,20 +6,42 @@ import pytest
 from overnight_common.errors import BadInputError
 from overnight_consumer.limits import Limits
 from overnight_consumer.settings import RawSettings, environment_commands, inherited_environment, validated
+from support.fake_cuda import with_fake_cuda
 
 
 def test_good_settings_are_made_whole(tmp_path):
-    settings = validated(RawSettings(commands=("true",), source=tmp_path, slots="3", home=Path("here")))
+    settings = validated(
+        RawSettings(commands=("true",), source=tmp_path, slots="3", home=Path("here"), device="cpu")
+    )
     assert settings.slots == 3
     assert settings.home.is_absolute()
     assert settings.name
-    assert settings.device == "cpu"
+    assert settings.devices.kind == "cpu"
     assert settings.broker is None
 
 
 def test_auto_slots_are_the_cores(tmp_path):
-    settings = validated(RawSettings(commands=("true",), source=tmp_path))
+    settings = validated(RawSettings(commands=("true",), source=tmp_path, device="cpu"))
     assert settings.slots == settings.cores >= 1
+
+
+def test_auto_slots_are_one_a_device_and_a_number_is_kept(tmp_path, monkeypatch):
+    for name, value in with_fake_cuda(3).items():
+        monkeypatch.setenv(name, value)
+    raw = RawSettings(commands=("true",), source=tmp_path, device="cuda")
+    assert validated(raw).slots == 3
+    assert validated(replace(raw, slots="7")).slots == 7
+    assert validated(replace(raw, device="cuda:2")).slots == 1
+
+
+def test_a_missing_device_is_told_with_all_other_faults(tmp_path, monkeypatch):
+    for name, value in with_fake_cuda(0).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(BadInputError) as caught:
+        validated(RawSettings(commands=("true",), source=tmp_path, device="cuda", slots="0"))
+    faults = "\n".join(caught.value.faults)
+    assert "--device cuda: no CUDA device" in faults
+    assert "--slots '0'" in faults
 
 
 def test_every_fault_is_told_at_once(tmp_path):

@@ -8,7 +8,8 @@ from overnight_consumer.frames import Answer
 from overnight_consumer.held import Held
 from overnight_consumer.limits import Limits
 from overnight_consumer.recycling import Recycling
-from overnight_consumer.slots import Slot, SlotState
+from overnight_consumer.slot_states import SlotState
+from overnight_consumer.slots import Slot
 
 DONE = Answer("done", "", "", 0.1, b"reply")
 KILLED = Death(-9, 0, "")
@@ -88,6 +89,24 @@ async def test_a_dead_child_is_replaced_before_its_task_is_reported():
     assert len(desk.children) == 2
     assert desk.sessions == {101}
     assert desk.slot.state is SlotState.STARTING
+
+
+@on_a_loop
+async def test_a_child_whose_device_has_fallen_over_answers_and_is_replaced_before_the_next_task():
+    desk = Desk()
+    first = desk.children[0]
+    first.voice.on_ready()
+    desk.slot.run(held())
+    first.voice.on_answer(Answer("failed", "exception", "", 0.1, b"reply", last=True))
+    assert desk.events == ["free", "answer"]
+    assert desk.slot.state is SlotState.ENDING, "no task goes to it"
+    assert first.kills == 1
+    first.voice.on_death(KILLED)
+    assert desk.deaths == [], "the task was answered"
+    assert desk.slot.state is SlotState.STARTING
+    desk.children[1].voice.on_ready()
+    assert desk.events == ["free", "answer", "free"]
+    assert desk.reasons.ends == ["device_failed"]
 
 
 @on_a_loop

@@ -16,7 +16,7 @@ from overnight_consumer.frames import Answer
 from overnight_consumer.held import Stage
 from overnight_consumer.intake import Intake
 from overnight_consumer.settings import RawSettings, validated
-from overnight_consumer.slots import SlotState
+from overnight_consumer.slot_states import SlotState
 from overnight_consumer.tasks import Tasks
 from support.memory_broker import MemoryBroker
 

@@ -10,7 +10,7 @@ from support.markdown import code, document, table
 
 OPERATIONS = document("docs/operations.md")
 # What these labels say depends on the consumer's settings or on the jobs.
-NOT_LISTED = ("queue", "method", "slot", "job_id", "gpu", "service", "version", "python")
+NOT_LISTED = ("queue", "method", "slot", "job_id", "gpu", "device", "service", "version", "python")
 
 
 def of(family):

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from overnight_common.messages import Cause, Failure, Reply
@@ -86,6 +87,8 @@ def test_a_failure_is_told_with_what_follows_from_it(decision, words):
 
 def test_a_finished_task_is_told_with_its_time():
     assert line_of(finished(7, 14), Complete()) == "slot 2 finished [7, 14) in 0.8 s"
+    on_gpu = msgspec.structs.replace(finished(7, 14), device="cuda:1")
+    assert line_of(on_gpu, Complete()) == "slot 2 on cuda:1 finished [7, 14) in 0.8 s"
     assert line_of(finished(7, 8), Complete()) == "slot 2 finished point 7 in 0.8 s"
 
 

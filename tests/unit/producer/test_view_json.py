@@ -58,9 +58,10 @@ def test_an_empty_queue_is_zero_and_not_unknown():
 
 def test_a_failed_task_is_an_object_with_what_follows_from_it():
     shown = Shown()
-    shown.view.task(failed(0, 7, "näin\n\udcff", Cause.TIME_LIMIT), Again(0.2, charged=True))
+    shown.view.task(failed(0, 7, "näin\n\udcff", Cause.TIME_LIMIT, device="cuda:1"), Again(0.2, charged=True))
     shown.view.task(finished(7, 14), Complete())
     (task,) = shown.events("task")
+    assert task["device"] == "cuda:1"
     assert (task["start"], task["stop"], task["attempt"], task["slot"]) == (0, 7, 1, 1)
     assert (task["cause"], task["error_type"], task["consequence"]) == (
         "time_limit",
