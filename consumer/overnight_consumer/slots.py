@@ -1,4 +1,4 @@
-"""Be one slot: a number, a child in it, and at most one task that it runs."""
+"""Be one slot: a number, a child in it, the task that it runs, and the short ones that it has behind that."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import pika.exceptions
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import connection_workflow
 
+from overnight_common.brokers.amqp_writes import GroupedWrites
 from overnight_common.brokers.base import LossReason
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 
@@ -30,9 +31,6 @@ ASK_DEADLINE_SECONDS = 10.0
 # A link that lived this long was a good one: the next back-off starts afresh.
 STEADY_SECONDS = 5.0
 _ABORT_GRACE_SECONDS = 2.0
-# What is written within it leaves together. The first frame after a silence leaves at once, so only who writes
-# hundreds of times a second ever waits; for him the broker wakes that much less often.
-WRITE_SECONDS = 0.004
 _LOSSES = {
     pika.exceptions.AMQPHeartbeatTimeout: LossReason.HEARTBEAT,
     pika.exceptions.ConnectionClosedByBroker: LossReason.CLOSED_BY_BROKER,
@@ -102,24 +100,19 @@ class _RawChannel(pika.channel.Channel):  # type: ignore[misc]  # pika has no ty
 class _RawConnection(AsyncioConnection):  # type: ignore[misc]  # pika has no types
     """Send the frames of a few milliseconds in one write, and end without asking the peer."""
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        self._outgoing: list[bytes] = []
-        self._write_not_before = 0.0
-        super().__init__(*arguments, **keywords)
+    def __init__(self, *arguments: Any, custom_ioloop: asyncio.AbstractEventLoop) -> None:
+        self._writes = GroupedWrites(custom_ioloop, self._write)
+        super().__init__(*arguments, custom_ioloop=custom_ioloop)
 
     def _create_channel(self, channel_number: int, on_open_callback: Any) -> _RawChannel:
         return _RawChannel(self, channel_number, on_open_callback)
 
     def _adapter_emit_data(self, data: bytes) -> None:
-        if not self._outgoing:
-            self.ioloop.call_at(self._write_not_before, self._write_outgoing)
-        self._outgoing.append(data)
+        self._writes.add(data)
 
-    def _write_outgoing(self) -> None:
-        self._write_not_before = self.ioloop.time() + WRITE_SECONDS
-        data, self._outgoing = self._outgoing, []
-        if self._transport is not None and data:
-            self._transport.write(b"".join(data))
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
 
     def abort(self, reason: str) -> None:
         """Break the connection now; the usual callbacks follow."""

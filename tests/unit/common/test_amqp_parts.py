@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,7 @@ from overnight_common.brokers.amqp_address import Address
 from overnight_common.brokers.amqp_link import backoff_seconds
 from overnight_common.brokers.amqp_session import Consumer, plan_consumers, split_acks
 from overnight_common.brokers.amqp_topology import DEAD, REPLIES, TASKS, shape_of
+from overnight_common.brokers.amqp_writes import WRITE_SECONDS, GroupedWrites
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
 from overnight_common.brokers.queue_metrics import parse_unacked, read_unacked
 from overnight_common.errors import BadInputError, BrokerError
@@ -156,3 +158,32 @@ def test_the_figure_of_one_queue_is_found_in_the_metrics() -> None:
 
 def test_metrics_that_do_not_answer_tell_nothing() -> None:
     assert read_unacked("http://127.0.0.1:1/metrics/detailed", "/", "overnight.tasks.a", 1.0) is None
+
+
+def test_what_is_written_after_a_silence_leaves_at_once_and_what_follows_leaves_together_and_in_order() -> (
+    None
+):
+    written: list[tuple[float, bytes]] = []
+
+    async def write() -> None:
+        loop = asyncio.get_running_loop()
+        enough = asyncio.Event()
+
+        def note(data: bytes) -> None:
+            written.append((loop.time(), data))
+            if len(written) == 2:
+                enough.set()
+
+        writes = GroupedWrites(loop, note)
+        writes.add(b"a")
+        writes.add(b"b")
+        await asyncio.sleep(0)
+        assert [data for _, data in written] == [b"ab"]
+        for letter in (b"c", b"d", b"e"):
+            writes.add(letter)
+            await asyncio.sleep(0)
+        await enough.wait()
+
+    asyncio.run(write())
+    assert [data for _, data in written] == [b"ab", b"cde"]
+    assert written[1][0] - written[0][0] >= WRITE_SECONDS - 0.001
