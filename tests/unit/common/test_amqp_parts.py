@@ -163,27 +163,19 @@ def test_metrics_that_do_not_answer_tell_nothing() -> None:
 def test_what_is_written_after_a_silence_leaves_at_once_and_what_follows_leaves_together_and_in_order() -> (
     None
 ):
-    written: list[tuple[float, bytes]] = []
+    written: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
 
     async def write() -> None:
         loop = asyncio.get_running_loop()
-        enough = asyncio.Event()
-
-        def note(data: bytes) -> None:
-            written.append((loop.time(), data))
-            if len(written) == 2:
-                enough.set()
-
-        writes = GroupedWrites(loop, note)
+        writes = GroupedWrites(loop, lambda data: written.put_nowait((loop.time(), data)))
         writes.add(b"a")
         writes.add(b"b")
-        await asyncio.sleep(0)
-        assert [data for _, data in written] == [b"ab"]
+        first_at, first = await written.get()
         for letter in (b"c", b"d", b"e"):
             writes.add(letter)
             await asyncio.sleep(0)
-        await enough.wait()
+        second_at, second = await written.get()
+        assert (first, second) == (b"ab", b"cde")
+        assert second_at - first_at >= WRITE_SECONDS - 0.001
 
     asyncio.run(write())
-    assert [data for _, data in written] == [b"ab", b"cde"]
-    assert written[1][0] - written[0][0] >= WRITE_SECONDS - 0.001
