@@ -134,7 +134,7 @@ _JOBS = [
     Panel(
         "Points per second",
         "suffix:/s",
-        "Of each driven job, over 30 s.",
+        "Of each driven job, over 30 s; for tasks of over 10 s what the busy slots do at the mean time per point.",
         {"{{job_id}}": "max by (job_id) (overnight_job_points_per_second)"},
         width=4,
     ),

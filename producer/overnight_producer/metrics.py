@@ -89,7 +89,12 @@ JOB_POINTS = Family(
     "Points of the job by where they are; their sum is all.",
     ("job_id", "state"),
 )
-JOB_RATE = Family("overnight_job_points_per_second", "gauge", "Points done per second, over 30 s.", _JOB)
+JOB_RATE = Family(
+    "overnight_job_points_per_second",
+    "gauge",
+    "Points done per second, over 30 s; for tasks of over 10 s what the busy slots do.",
+    _JOB,
+)
 JOB_ETA = Family(
     "overnight_job_eta_seconds", "gauge", "Time to go at that rate; absent while there is no rate.", _JOB
 )
@@ -242,7 +247,7 @@ def _read_jobs(jobs: dict[str, Snapshot]) -> Iterator[Reading]:
             points[(job, state)] = getattr(snapshot.progress, state)
     yield Reading(JOB_POINTS, points)
     for family, figures in (
-        (JOB_RATE, {job: each.points_per_second for job, each in jobs.items()}),
+        (JOB_RATE, {job: each.rate for job, each in jobs.items()}),
         (JOB_ETA, {job: each.eta_seconds for job, each in jobs.items()}),
         (JOB_WINDOW, {job: each.window for job, each in jobs.items()}),
         (JOB_OUT, {job: each.tasks_out for job, each in jobs.items()}),
