@@ -10,7 +10,7 @@ from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.exports.export import export
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
 from overnight_producer.on_finish import run_on_finish
-from overnight_producer.reports.reports import failure_table
+from overnight_producer.reports.failure_report import failure_table
 from overnight_producer.statuses import CANCELLED, DONE, INTERRUPTED, SOME_GIVEN_UP
 
 if TYPE_CHECKING:

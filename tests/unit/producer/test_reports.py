@@ -16,7 +16,7 @@ from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.ranges import Range, RangeState
 from overnight_producer.jobs.records import JobState
 from overnight_producer.options import Place
-from overnight_producer.reports import failure_report, queue_report, reports, status_report
+from overnight_producer.reports import failure_report, queue_report, status_report
 from overnight_producer.views.tables import make_console
 from support.job_files import add, spec_of
 
@@ -204,7 +204,7 @@ def test_the_table_at_the_end_has_twenty_rows_at_most_and_fits(tmp_path):
         assert len(lines) == 1 + 1 + 20 + 2
         assert max(len(line) for line in lines) <= 80
         said = []
-        reports.failure_table(job, said.append)
+        failure_report.failure_table(job, said.append)
         assert len(said) == len(lines)
 
 
@@ -213,7 +213,9 @@ def test_the_table_at_the_end_has_twenty_rows_at_most_and_fits(tmp_path):
 
 def test_queues_are_looked_at_without_making_any(tmp_path):
     stream = io.StringIO()
-    asyncio.run(reports.queues(Place(home=tmp_path / "none"), False, make_console(stream)))
+    asyncio.run(
+        queue_report.report_queues(Place(home=tmp_path / "none"), as_json=False, console=make_console(stream))
+    )
     assert "no such queue yet" in stream.getvalue()
     assert not (tmp_path / "none").exists()
 
@@ -231,7 +233,7 @@ def test_depths_are_told_for_the_queues_of_unfinished_jobs(tmp_path):
         broker.publish("overnight.tasks.gpu", Message(b"x", "task"), done.set_result)
         assert await done is None
         await broker.close()
-        await reports.queues(Place(home=tmp_path), True, make_console(stream))
+        await queue_report.report_queues(Place(home=tmp_path), as_json=True, console=make_console(stream))
 
     stream = io.StringIO()
     asyncio.run(fill_and_look())
