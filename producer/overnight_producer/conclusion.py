@@ -48,6 +48,8 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
                 view.say(
                     "Not one batch went well: if the method takes one point and not a batch, give --per-point."
                 )
+            if progress.given_up:
+                go_on += f"; or, to try what was given up again: overnight retry {spec.id} --accept-changes"
             view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
             return SOME_GIVEN_UP
     return _conclude_done(job, view)

@@ -231,7 +231,7 @@ def _facts(job: JobStanding, now: float) -> list[tuple[str, str]]:
     spec, progress = job.spec, job.progress
     params = ", ".join(f"{name}={value!r}" for name, value in spec.params.items())
     state = job.state_words
-    if job.driver_pid is None:
+    if job.driver_pid is None and progress.state in (JobState.RUNNING, JobState.PAUSED):
         state += ", waits for `overnight serve`" if job.in_line else ", nobody drives it"
     on_their_way = progress.published + progress.running
     points = [
