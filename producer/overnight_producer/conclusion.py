@@ -102,7 +102,9 @@ def _say_failures(job: JobFile, view: View) -> None:
 
 def _export(job: JobFile, view: View) -> str:
     if job.spec.output is None:
-        return ""
+        first = next(job.results(), None)
+        has_values = first is not None and first.encoded is not None
+        return f"; write the results out with: overnight export FILE {job.spec.id}" if has_values else ""
     exported = export(job, Path(job.spec.output))
     for note in exported.notes:
         view.say(note)
