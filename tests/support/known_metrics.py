@@ -40,5 +40,5 @@ def names_of(family: Family) -> set[str]:
 
 
 OURS = {name for family in (*OF_CONSUMER, *OF_PRODUCER) for name in names_of(family)}
-OF_PROMETHEUS = {"up"}  # whether a target answered
+OF_PROMETHEUS = {"up", "ALERTS"}  # whether a target answered, and what has fired
 KNOWN = OURS | OF_RABBITMQ | OF_PROMETHEUS
