@@ -80,6 +80,11 @@ def next_points(pace: Pace, remaining: int, slots: int, limits: Limits | None = 
     return max(1, min(bounds))
 
 
+def expected_seconds(pace: Pace, points: int) -> float:
+    """Return how long a task of so many points should take; 0 while nothing is known."""
+    return points * statistics.median(pace.seconds_per_point) if pace.seconds_per_point else 0.0
+
+
 def _points_of_target(pace: Pace, limits: Limits) -> int:
     if not pace.seconds_per_point:
         return 1

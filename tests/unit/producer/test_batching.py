@@ -3,7 +3,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight_producer.driving.batching import Limits, Pace, measured, next_points
+from overnight_producer.driving.batching import Limits, Pace, expected_seconds, measured, next_points
 
 MANY = 10_000_000
 
@@ -88,3 +88,8 @@ def test_a_task_is_never_empty_and_never_over_any_bound(tasks, remaining, slots,
     if points > 1:
         assert points * pace.result_bytes_per_point <= limits.max_result_bytes
         assert (points - 1) * 2 * max(slots, 1) < remaining
+
+
+def test_a_task_should_take_what_its_points_took_before():
+    assert expected_seconds(Pace(), 7) == 0.0
+    assert expected_seconds(after((10, 1.0), (10, 3.0), (1, 0.2)), 5) == 1.0
