@@ -23,6 +23,32 @@ def _quantiles(of: str, labels: str, *shares: float) -> dict[str, str]:
     }
 
 
+_NOW = [
+    Panel(
+        "Alerts",
+        "short",
+        "What somebody should look at now. Nothing here means that nothing is wrong.",
+        {
+            "": 'sum by (severity, alertname, instance, queue, reason) (ALERTS{alertstate="firing", '
+            'alertname=~"Overnight.+"})'
+        },
+        Kind.TABLE,
+        width=18,
+        height=5,
+        alert="OvernightTargetDown",
+    ),
+    Panel(
+        "Targets",
+        "short",
+        "What Prometheus asks for figures, and how much of it gives no answer.",
+        {"asked": "count(up)", "no answer": "count(up == 0) or vector(0)"},
+        Kind.STAT,
+        width=6,
+        height=5,
+        alert="OvernightTargetDown",
+    ),
+]
+
 _HEALTH = [
     Panel(
         "Backlog",
@@ -125,25 +151,35 @@ _JOBS = [
         width=6,
     ),
     Panel(
+        "Submitted jobs",
+        "short",
+        "Jobs in the folder that `overnight serve` drives. One that is `paused` has paused by itself and waits for "
+        "somebody; `overnight status` tells why.",
+        {"{{state}}": "sum by (state) (overnight_service_jobs)"},
+        Kind.BARS,
+        width=6,
+        alert="OvernightJobPaused",
+    ),
+    Panel(
         "Time to go",
         "s",
         "What each driver reckons with, at the rate of the last 30 s. Absent while there is no rate.",
         {"{{job_id}}": "max by (job_id) (overnight_job_eta_seconds)"},
-        width=4,
+        width=6,
     ),
     Panel(
         "Points per second",
         "suffix:/s",
-        "Of each driven job, over 30 s.",
+        "Of each driven job, over 30 s; for tasks of over 10 s what the busy slots do at the mean time per point.",
         {"{{job_id}}": "max by (job_id) (overnight_job_points_per_second)"},
-        width=4,
+        width=12,
     ),
     Panel(
         "Points given up",
         "short",
         "Points whose attempts are used up. `overnight failures` tells why; `overnight retry` tries them again.",
         {"{{job_id}}": 'max by (job_id) (overnight_job_points{state="given_up"})'},
-        width=4,
+        width=12,
         alert="OvernightTasksFail",
     ),
 ]
@@ -320,7 +356,7 @@ _BROKER = [
             "* on (instance) group_left (service) overnight_build_info)",
             "blocked": "sum(overnight_broker_blocked)",
         },
-        alert="OvernightBrokerBlocked",
+        alert="OvernightBrokerGone",
     ),
     Panel(
         "Links lost",
@@ -365,6 +401,7 @@ FARM = Dashboard(
     "Farm",
     "How far the jobs are, when they will be done, and what holds them up.",
     {
+        "Now": _NOW,
         "Health": _HEALTH,
         "Jobs": _JOBS,
         "Tasks": _TASKS_ROW,

@@ -1,4 +1,7 @@
-"""Be the command line `overnight`: turn flags and variables into plain calls, and errors into exit statuses."""
+"""Be the command line `overnight`: turn flags and variables into plain calls, and errors into exit statuses.
+
+What a command needs is imported in it: `overnight --help` must not wait for NumPy, nor `status` for a broker.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,11 @@ import typer
 from overnight_common.addresses import LOOPBACK
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError, OvernightError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
-from overnight_producer import asking, report_commands, running, serving, submitting
 from overnight_producer import command_options as options
-from overnight_producer.jobs.home import resolve
+from overnight_producer import report_commands
 from overnight_producer.jobs.lock import JobBusyError
-from overnight_producer.menu import run_menu
 from overnight_producer.options import Driving, Place, Renewal, Wanted, environment
-from overnight_producer.views.tables import make_console
+from overnight_producer.views.outlet import Outlet
 
 app = typer.Typer(
     add_completion=False,
@@ -27,7 +28,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Run a slow method over a data set: one result per data point, nothing lost.",
 )
-console = make_console()
 
 
 @app.callback(invoke_without_command=True)
@@ -36,13 +36,15 @@ def start(context: typer.Context) -> None:
     if context.invoked_subcommand is not None:
         return
     if not sys.stdin.isatty() or not sys.stdout.isatty():
-        console.print(context.get_help(), markup=False)
+        _say(context.get_help())
         raise typer.Exit
+    from overnight_producer.menu import run_menu
+
     given = environment()
     home, broker = Path(given.get("OVERNIGHT_HOME") or options.HOME), given.get("OVERNIGHT_BROKER", "")
     file = Path(name) if (name := given.get("OVERNIGHT_BROKER_FILE")) else None
     place = options.place_of(home, broker, file, 30.0, DEFAULT_MAX_MESSAGE_BYTES)
-    raise typer.Exit(run_menu(place, input, console.print))
+    raise typer.Exit(run_menu(place, input, _say))
 
 
 @app.command()
@@ -83,16 +85,10 @@ def run(
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Run a method over a data set, or go on where an earlier run of the same job ended."""
-    wanted = _wanted(locals())
-    driving = _driving(
-        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
-        *(metrics_port, metrics_address),
-    )
-    raise typer.Exit(
-        running.run(
-            wanted, driving, options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
-        )
-    )
+    given = locals()
+    from overnight_producer.running import run
+
+    raise typer.Exit(run(_wanted(given), _driving(given), _place(given)))
 
 
 @app.command()
@@ -122,13 +118,10 @@ def submit(
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Leave a job to `overnight serve` and print its id."""
-    wanted = replace(_wanted(locals()), submitted=True)
-    console.print(
-        submitting.submit(
-            wanted, options.place_of(home, broker, broker_file, 30.0, max_message_bytes), _note
-        ),
-        markup=False,
-    )
+    given = locals()
+    from overnight_producer.submitting import submit
+
+    _say(submit(replace(_wanted(given), submitted=True), _place(given), _note))
 
 
 def _wanted(given: Mapping[str, Any]) -> Wanted:
@@ -156,29 +149,30 @@ def _wanted(given: Mapping[str, Any]) -> Wanted:
     )
 
 
-def _driving(
-    slots: str,
-    window: int | None,
-    window_seconds: float,
-    silence: float,
-    no_consumer_timeout: float,
-    attempts: int,
-    verbose: bool,
-    json: bool,
-    metrics_port: int | None,
-    metrics_address: str,
-) -> Driving:
+def _driving(given: Mapping[str, Any]) -> Driving:
+    """Gather the flags that say how jobs are driven; `serve` starts no consumer and has no window for one job."""
     return Driving(
-        slots=slots,
-        window=window,
-        window_seconds=window_seconds,
-        silence_seconds=silence,
-        no_consumer_timeout_seconds=no_consumer_timeout,
-        attempts=attempts,
-        verbose=verbose,
-        json=json,
-        metrics_port=metrics_port,
-        metrics_address=metrics_address,
+        slots=given.get("slots", "0"),
+        window=given.get("window"),
+        window_seconds=given["window_seconds"],
+        silence_seconds=given["silence"],
+        no_consumer_timeout_seconds=given["no_consumer_timeout"],
+        attempts=given["attempts"],
+        verbose=given["verbose"],
+        json=given.get("json", False),
+        metrics_port=given["metrics_port"],
+        metrics_address=given["metrics_address"],
+    )
+
+
+def _place(given: Mapping[str, Any]) -> Place:
+    """Gather the flags that say where jobs and broker are."""
+    return options.place_of(
+        given["home"],
+        given["broker"],
+        given["broker_file"],
+        given.get("broker_timeout", 30.0),
+        given.get("max_message_bytes", DEFAULT_MAX_MESSAGE_BYTES),
     )
 
 
@@ -199,12 +193,10 @@ def serve(
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Drive the jobs that are submitted, several at once, until a signal comes."""
-    driving = _driving(
-        *("0", None, window_seconds, silence, no_consumer_timeout, attempts, verbose, False),
-        *(metrics_port, metrics_address),
-    )
-    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
-    raise typer.Exit(serving.serve(driving, place, jobs))
+    given = locals()
+    from overnight_producer.serving import serve
+
+    raise typer.Exit(serve(_driving(given), _place(given), jobs))
 
 
 @app.command()
@@ -234,17 +226,16 @@ def resume(
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Go on with a job that was paused, interrupted or cancelled, or with all that wait."""
-    driving = _driving(
-        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
-        *(metrics_port, metrics_address),
-    )
-    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
+    given = locals()
+    driving, place = _driving(given), _place(given)
     renewal = Renewal(accept_changes=accept_changes, batch=batch, on_finish=on_finish)
     if not all_jobs:
         raise typer.Exit(_go_on(job, "resume", driving, place, renewal))
     if job is not None or json:
         raise BadInputError("resume --all names no job and prints no figures: leave JOB and --json out")
-    raise typer.Exit(serving.resume_all(driving, place, jobs, renewal))
+    from overnight_producer.serving import resume_all
+
+    raise typer.Exit(resume_all(driving, place, jobs, renewal))
 
 
 @app.command()
@@ -268,19 +259,18 @@ def retry(
     max_message_bytes: options.MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
 ) -> None:
     """Try the points again that were given up."""
-    place = options.place_of(home, broker, broker_file, broker_timeout, max_message_bytes)
-    driving = _driving(
-        *(slots, window, window_seconds, silence, no_consumer_timeout, attempts, verbose, json),
-        *(metrics_port, metrics_address),
-    )
+    given = locals()
     renewal = Renewal(accept_changes=accept_changes, retrying=True)
-    raise typer.Exit(_go_on(job, "retry", driving, place, renewal))
+    raise typer.Exit(_go_on(job, "retry", _driving(given), _place(given), renewal))
 
 
 def _go_on(job: str | None, what: str, driving: Driving, place: Place, renewal: Renewal) -> int:
     """Ask the job's driver, or the service that it was submitted to, or drive it here."""
+    from overnight_producer import asking, running, submitting
+    from overnight_producer.jobs.home import resolve
+
     path = resolve(place.home, job)
-    if asking.ask(path, what, console.print) or submitting.give_to_serve(path, place, renewal, console.print):
+    if asking.ask(path, what, _say) or submitting.give_to_serve(path, place, renewal, _say):
         return 0
     return running.resume(path, driving, place, renewal)
 
@@ -288,8 +278,11 @@ def _go_on(job: str | None, what: str, driving: Driving, place: Place, renewal: 
 @app.command()
 def pause(job: options.Job = None, home: options.Home = options.HOME) -> None:
     """Let the driver of a job publish nothing more until it is resumed."""
+    from overnight_producer import asking, submitting
+    from overnight_producer.jobs.home import resolve
+
     path = resolve(home, job)
-    if not asking.ask(path, "pause", console.print) and not submitting.pause_in_line(path, console.print):
+    if not asking.ask(path, "pause", _say) and not submitting.pause_in_line(path, _say):
         raise BadInputError("nobody drives this job, so nothing is to be paused")
 
 
@@ -302,11 +295,11 @@ def cancel(
     broker_timeout: options.BrokerTimeout = 30.0,
 ) -> None:
     """Cancel a job: drop what is queued, kill what runs, keep what is done."""
-    asking.cancel(
-        resolve(home, job),
-        options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES),
-        console.print,
-    )
+    given = locals()
+    from overnight_producer import asking
+    from overnight_producer.jobs.home import resolve
+
+    asking.cancel(resolve(home, job), _place(given), _say)
 
 
 @app.command()
@@ -318,8 +311,11 @@ def window(
     """Change how many tasks the driver of a job keeps published."""
     if tasks != "auto" and not (tasks.isdecimal() and int(tasks) > 0):
         raise BadInputError(f"{tasks}: give a number of tasks from 1 on, or auto")
+    from overnight_producer import asking
+    from overnight_producer.jobs.home import resolve
+
     count = None if tasks == "auto" else int(tasks)
-    if not asking.ask(resolve(home, job), "window", console.print, tasks=count):
+    if not asking.ask(resolve(home, job), "window", _say, tasks=count):
         raise BadInputError("nobody drives this job; give --window to `overnight resume`")
 
 
@@ -354,6 +350,10 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone, as with `overnight status | head`
         sys.exit(0)
+
+
+def _say(text: str) -> None:
+    Outlet(sys.stdout).line(text)
 
 
 def _note(text: str) -> None:

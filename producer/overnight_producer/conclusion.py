@@ -10,7 +10,7 @@ from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.exports.export import export
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
 from overnight_producer.on_finish import run_on_finish
-from overnight_producer.reports.reports import failure_table
+from overnight_producer.reports.failure_report import failure_table
 from overnight_producer.statuses import CANCELLED, DONE, INTERRUPTED, SOME_GIVEN_UP
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
                 view.say(
                     "Not one batch went well: if the method takes one point and not a batch, give --per-point."
                 )
+            if progress.given_up:
+                go_on += f"; or, to try what was given up again: overnight retry {spec.id} --accept-changes"
             view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
             return SOME_GIVEN_UP
     return _conclude_done(job, view)
@@ -100,7 +102,9 @@ def _say_failures(job: JobFile, view: View) -> None:
 
 def _export(job: JobFile, view: View) -> str:
     if job.spec.output is None:
-        return ""
+        first = next(job.results(), None)
+        has_values = first is not None and first.encoded is not None
+        return f"; write the results out with: overnight export FILE {job.spec.id}" if has_values else ""
     exported = export(job, Path(job.spec.output))
     for note in exported.notes:
         view.say(note)

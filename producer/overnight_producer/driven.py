@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import task_queue
+from overnight_common.datasets import check_current
+from overnight_common.errors import DataChangedError
 from overnight_producer.driving.driver import Driver
 from overnight_producer.driving.driver_settings import DriverSettings
 from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.exports.export import check_first_result
 from overnight_producer.jobs.ranges import Policy
+from overnight_producer.live_figures import LiveFigures
 from overnight_producer.local_consumer import LOCAL_MAX_DELIVERIES, ConsumerGoneError, LocalConsumer
 from overnight_producer.options import environment
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 CONSUMER_GRACE_SECONDS = 5.0
 VIEW_SECONDS = 0.25
+DATA_SECONDS = 1.0
 
 
 class DrivenJob:
@@ -48,6 +52,7 @@ class DrivenJob:
     ) -> None:
         """Prepare to drive a locked job; `recall` and `share` (None: no other job here) are for the driver."""
         self._job = job
+        self._dataset = dataset
         self._driving = driving
         self._place = place
         self._view = view
@@ -65,6 +70,7 @@ class DrivenJob:
             share,
         )
         self._consumer = self._own_consumer(spec)
+        self._live = LiveFigures(job.path)
 
     @property
     def paused(self) -> bool:
@@ -87,13 +93,14 @@ class DrivenJob:
         """Drive, and let go of everything but the broker at the end.
 
         Raises:
-            OvernightError: the job file, the data set or the broker cannot be used any more.
+            OvernightError: the job file, the data set or the broker cannot be used any more. Data that has
+                changed only pauses the job: somebody has to choose.
         """
-        tasks = [asyncio.create_task(self._show())]
+        tasks = [asyncio.create_task(self._show()), asyncio.create_task(self._watch_data())]
         if self._consumer is not None:
             tasks.append(asyncio.create_task(self._keep_consumer(self._consumer)))
         try:
-            ending = await self._driver.run()
+            ending = await self._drive()
             if self._consumer is not None:
                 # What it still runs is void or interrupted: nothing waits for it but a little courtesy.
                 await self._consumer.stop(CONSUMER_GRACE_SECONDS if ending.kind is EndingKind.DONE else 1.0)
@@ -102,10 +109,27 @@ class DrivenJob:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             self._view.show(self._driver.snapshot())
+            self._live.clear()
             self._onlooker.job_left(self._spec.id)
             if self._consumer is not None:
                 await self._consumer.stop(0.0)
         return ending
+
+    async def _drive(self) -> Ending:
+        try:
+            return await self._driver.run()
+        except DataChangedError as error:
+            return Ending(EndingKind.PAUSED, str(error))
+
+    async def _watch_data(self) -> None:
+        """Pause the job when its data has changed: consumers that read the file refuse its tasks from then on."""
+        while True:
+            await asyncio.sleep(DATA_SECONDS)
+            try:
+                await asyncio.to_thread(check_current, self._dataset, self._spec.data_fingerprint)
+            except DataChangedError as error:
+                self._driver.end(Ending(EndingKind.PAUSED, str(error)))
+                return
 
     async def _keep_consumer(self, consumer: LocalConsumer) -> None:
         try:
@@ -119,6 +143,7 @@ class DrivenJob:
             snapshot = self._driver.snapshot()
             self._view.show(snapshot)
             self._onlooker.job_seen(self._spec, snapshot)
+            self._live.show(snapshot)
             if not checked and (first := next(self._job.results(), None)) is not None:
                 checked = True
                 fault = check_first_result(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -80,6 +80,12 @@ COMMIT = Family(
     "overnight_driver_commit_seconds", "histogram", "Time to commit to a job file.", (), ANSWER_BOUNDS
 )
 JOBS = Family("overnight_driver_jobs", "gauge", "Jobs driven here now.")
+SERVICE_JOBS = Family(
+    "overnight_service_jobs",
+    "gauge",
+    "Submitted jobs by where they are; absent unless `overnight serve` counts them.",
+    ("state",),
+)
 # A sum of windows or of times to go says nothing, so these name the job, but only while it is driven here: there
 # are never more series than jobs driven at once. Not called `job`: that is Prometheus' own name for a kind of target.
 _JOB = ("job_id",)
@@ -89,7 +95,12 @@ JOB_POINTS = Family(
     "Points of the job by where they are; their sum is all.",
     ("job_id", "state"),
 )
-JOB_RATE = Family("overnight_job_points_per_second", "gauge", "Points done per second, over 30 s.", _JOB)
+JOB_RATE = Family(
+    "overnight_job_points_per_second",
+    "gauge",
+    "Points done per second, over 30 s; for tasks of over 10 s what the busy slots do.",
+    _JOB,
+)
 JOB_ETA = Family(
     "overnight_job_eta_seconds", "gauge", "Time to go at that rate; absent while there is no rate.", _JOB
 )
@@ -115,7 +126,18 @@ DEAD_READ_AT = Family(
 FAMILIES = (
     *COMMON_FAMILIES,
     *(PUBLISHED, PUBLISH_FAILURES, CONFIRM, REPLIES, REPLIES_DROPPED, SILENT, TASKS_DONE, POINTS_DONE),
-    *(POINTS_GIVEN_UP, FAILURES, COMMIT, JOBS, JOB_POINTS, JOB_RATE, JOB_ETA, JOB_WINDOW, JOB_OUT),
+    *(
+        POINTS_GIVEN_UP,
+        FAILURES,
+        COMMIT,
+        JOBS,
+        SERVICE_JOBS,
+        JOB_POINTS,
+        JOB_RATE,
+        JOB_ETA,
+        JOB_WINDOW,
+        JOB_OUT,
+    ),
     *(JOB_SLOTS_BUSY, JOB_SLOTS_SEEN, JOB_PAUSED, QUEUE_READY, QUEUE_UNACKED, QUEUE_CONSUMERS, QUEUE_READ_AT),
     *(DEAD_LETTERS, DEAD_READ_AT),
 )
@@ -152,6 +174,7 @@ class ProducerMetrics:
         self._failures = Counter(FAILURES, [(cause.value,) for cause in Cause])
         self._commit = Histogram(COMMIT, [()])
         self._jobs: dict[str, tuple[str, Snapshot]] = {}
+        self._service_jobs: dict[Labels, float] = {}
         self._read_at: dict[str, float] = {}
         self._dead: Depth | None = None
         self._dead_read_at: float | None = None
@@ -197,6 +220,10 @@ class ProducerMetrics:
         if all(each != queue for each, _ in self._jobs.values()):
             self._read_at.pop(queue, None)
 
+    def jobs_counted(self, states: Mapping[str, int]) -> None:
+        """Keep how many submitted jobs are where."""
+        self._service_jobs = {(state,): count for state, count in states.items()}
+
     async def count_dead_letters(self, broker: Broker) -> None:
         """Look at the queue of dead letters from time to time, until cancelled."""
         while True:
@@ -227,6 +254,7 @@ class ProducerMetrics:
         yield self._commit.read()
         jobs = self._jobs.copy()
         yield one(JOBS, len(jobs))
+        yield Reading(SERVICE_JOBS, self._service_jobs)
         yield from _read_jobs({job: snapshot for job, (_, snapshot) in jobs.items()})
         yield from _read_queues(list(jobs.values()))
         yield Reading(QUEUE_READ_AT, {(queue,): at for queue, at in self._read_at.copy().items()})
@@ -242,7 +270,7 @@ def _read_jobs(jobs: dict[str, Snapshot]) -> Iterator[Reading]:
             points[(job, state)] = getattr(snapshot.progress, state)
     yield Reading(JOB_POINTS, points)
     for family, figures in (
-        (JOB_RATE, {job: each.points_per_second for job, each in jobs.items()}),
+        (JOB_RATE, {job: each.rate for job, each in jobs.items()}),
         (JOB_ETA, {job: each.eta_seconds for job, each in jobs.items()}),
         (JOB_WINDOW, {job: each.window for job, each in jobs.items()}),
         (JOB_OUT, {job: each.tasks_out for job, each in jobs.items()}),

@@ -1,8 +1,11 @@
-"""Be the commands of `overnight` that only look: jobs, results, failures, queues, dead letters, the machine."""
+"""Be the commands of `overnight` that only look: jobs, results, failures, queues, dead letters, the machine.
+
+Each imports what it needs itself, so that none waits for what another one needs.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,24 +14,25 @@ import typer
 from overnight_common.errors import BadInputError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_producer import command_options as options
-from overnight_producer.exports.export import check_output, export
-from overnight_producer.jobs.home import resolve
-from overnight_producer.jobs.jobfile import JobFile
-from overnight_producer.reports import dead_report, reports
-from overnight_producer.reports.doctor import examine
-from overnight_producer.views.tables import make_console
-
-console = make_console()
+from overnight_producer.options import environment
+from overnight_producer.views.outlet import Outlet
+from overnight_producer.views.view import console_kind
+from overnight_producer.views.wording import count, counted
 
 
 def status(job: options.Job = None, json: options.Json = False, home: options.Home = options.HOME) -> None:
     """Show all jobs, or one of them in detail."""
-    reports.status(home, job, json, console)
+    from overnight_producer.reports.status_report import status
+    from overnight_producer.views.tables import make_console
+
+    status(home, job, as_json=json, console=make_console())
 
 
 def watch(job: options.Job = None, json: options.Json = False, home: options.Home = options.HOME) -> None:
     """Follow a job that another process drives."""
-    raise typer.Exit(reports.watch(home, job, console, json))
+    from overnight_producer.reports.watching import watch
+
+    raise typer.Exit(watch(home, job, console_kind(as_json=json, term=environment().get("TERM"))))
 
 
 def failures(
@@ -38,7 +42,10 @@ def failures(
     home: options.Home = options.HOME,
 ) -> None:
     """Show the points that were given up, and why."""
-    reports.failures(home, job, json, full, console)
+    from overnight_producer.reports.failure_report import failures
+    from overnight_producer.views.tables import make_console
+
+    failures(home, job, as_json=json, full=full, console=make_console())
 
 
 def export_command(
@@ -47,6 +54,11 @@ def export_command(
     home: options.Home = options.HOME,
 ) -> None:
     """Write the results so far; works while the job runs."""
+    from overnight_producer.exports.export import check_output, export
+    from overnight_producer.jobs.home import resolve
+    from overnight_producer.jobs.jobfile import JobFile
+
+    say = Outlet(sys.stdout).line
     path = resolve(home, job)
     faults = check_output(output)
     if faults:
@@ -54,10 +66,8 @@ def export_command(
     with JobFile.open(path) as opened:
         exported = export(opened, output)
     for note in exported.notes:
-        console.print(note, markup=False)
-    console.print(
-        f"{exported.points - exported.missing} of {exported.points} points are in {output}", markup=False
-    )
+        say(note)
+    say(f"{count(exported.points - exported.missing)} of {counted(exported.points, 'point')} are in {output}")
 
 
 def queues(
@@ -69,7 +79,12 @@ def queues(
 ) -> None:
     """Show how many tasks and dead letters wait."""
     place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(reports.queues(place, json, console))
+    import asyncio
+
+    from overnight_producer.reports.queue_report import report_queues
+    from overnight_producer.views.tables import make_console
+
+    asyncio.run(report_queues(place, as_json=json, console=make_console()))
 
 
 def doctor_command(
@@ -81,7 +96,10 @@ def doctor_command(
 ) -> None:
     """Look at this machine and the broker, and say what would hold a run up."""
     place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    raise typer.Exit(examine(place, json, console))
+    from overnight_producer.reports.doctor import examine
+    from overnight_producer.views.tables import make_console
+
+    raise typer.Exit(examine(place, json, make_console()))
 
 
 dead = typer.Typer(
@@ -101,7 +119,12 @@ def dead_list(
 ) -> None:
     """List the dead letters: reason, age, where from."""
     place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(dead_report.list_letters(place, json, console))
+    import asyncio
+
+    from overnight_producer.reports.dead_report import list_letters
+    from overnight_producer.views.tables import make_console
+
+    asyncio.run(list_letters(place, json, make_console()))
 
 
 @dead.command("show")
@@ -114,7 +137,12 @@ def dead_show(
 ) -> None:
     """Show all that is known of a dead letter."""
     place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(dead_report.show_letter(place, letter, console))
+    import asyncio
+
+    from overnight_producer.reports.dead_report import show_letter
+    from overnight_producer.views.tables import make_console
+
+    asyncio.run(show_letter(place, letter, make_console()))
 
 
 @dead.command("replay")
@@ -128,7 +156,12 @@ def dead_replay(
 ) -> None:
     """Put dead letters back into the queues that they came from."""
     place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    if asyncio.run(dead_report.replay_letters(place, letters or [], everything, console)):
+    import asyncio
+
+    from overnight_producer.reports.dead_report import replay_letters
+    from overnight_producer.views.tables import make_console
+
+    if asyncio.run(replay_letters(place, letters or [], everything, make_console())):
         raise typer.Exit(1)
 
 
@@ -143,4 +176,9 @@ def dead_purge(
 ) -> None:
     """Delete dead letters for good."""
     place = options.place_of(home, broker, broker_file, broker_timeout, DEFAULT_MAX_MESSAGE_BYTES)
-    asyncio.run(dead_report.purge_letters(place, letters or [], everything, console))
+    import asyncio
+
+    from overnight_producer.reports.dead_report import purge_letters
+    from overnight_producer.views.tables import make_console
+
+    asyncio.run(purge_letters(place, letters or [], everything, make_console()))

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from overnight_common.datasets import DataSet
+    from overnight_producer.driving.observer import DriveObserver
     from overnight_producer.jobs.folder import FoundJob
     from overnight_producer.jobs.jobfile import JobFile
     from overnight_producer.jobs.jobspec import JobSpec
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from overnight_producer.options import Driving, Place, Renewal
 
 LOOK_SECONDS = 1.0
+JOB_STATES = ("in_line", "driven", "paused", "paused_by_request", "done", "cancelled")
 _log = logging.getLogger("overnight.serve")
 
 
@@ -85,6 +87,23 @@ def unfinished(_spec: JobSpec, progress: Progress) -> bool:
     return paused or progress.state is JobState.RUNNING
 
 
+def states_of(found: Iterable[FoundJob], driven: int) -> dict[str, int]:
+    """Count the submitted jobs by where they are: those `found` that nobody drives here, and the `driven` ones."""
+    states = dict.fromkeys(JOB_STATES, 0)
+    states["driven"] = driven
+    for job in found:
+        if job.spec.submitted:
+            by_request = job.progress.why == PAUSED_BY_REQUEST
+            match job.progress.state:
+                case JobState.RUNNING:
+                    states["in_line"] += 1
+                case JobState.PAUSED:
+                    states["paused_by_request" if by_request else "paused"] += 1
+                case ended:
+                    states[ended.value] += 1
+    return states
+
+
 def next_in_line(waiting: Iterable[FoundJob], places_taken: int, jobs_at_once: int) -> list[FoundJob]:
     """Return the jobs to begin with now: the oldest ones, as many as there are places."""
     oldest_first = sorted(waiting, key=lambda job: (job.spec.created, job.spec.id))
@@ -111,24 +130,24 @@ class _Service:
                 jobs = SideBySide(broker, self._driving, place, onlooker, submitted, self._prepare)
                 await broker.open(place.broker_timeout_seconds)
                 try:
-                    await self._serve(jobs)
+                    await self._serve(jobs, onlooker)
                 finally:
                     await broker.close()
         return DONE
 
-    async def _serve(self, jobs: SideBySide) -> None:
+    async def _serve(self, jobs: SideBySide, onlooker: DriveObserver) -> None:
         _log.info(
             "serves %s on %s (%s), up to %d jobs at once",
             *(self._place.home.absolute(), self._broker.address, self._broker.server, self._jobs_at_once),
         )
         while not self._stopping.is_set():
-            await self._look(jobs)
+            await self._look(jobs, onlooker)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), LOOK_SECONDS)
         _log.info("stops; jobs go on when it runs again")
         await jobs.stop()
 
-    async def _look(self, jobs: SideBySide) -> None:
+    async def _look(self, jobs: SideBySide, onlooker: DriveObserver) -> None:
         """Begin with the jobs that may begin."""
         if self._broker.state is BrokerState.DISCONNECTED:
             return
@@ -145,6 +164,8 @@ class _Service:
         for path in in_line - self._in_line:
             _log.info("job %s waits in line: %d jobs are driven", path.parent.name, jobs.places_taken)
         self._in_line = in_line
+        at_work = jobs.at_work  # those that have just been taken were found as well
+        onlooker.jobs_counted(states_of((job for job in found if job.path not in at_work), len(at_work)))
 
     def _prepare(self, job: JobFile) -> tuple[DataSet, bool]:
         spec = job.spec

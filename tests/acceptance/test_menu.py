@@ -120,7 +120,7 @@ def test_the_menu_asks_again_for_wrong_numbers_and_runs_what_was_chosen(
     terminal.answer("Number of workers", "2")
 
     assert terminal.exit_status() == 0, terminal.seen
-    assert "7 of 7 points done" in terminal.seen
+    assert "7 of 7 points done; write the results out with: overnight export FILE" in terminal.seen
     for complaint in (
         "none of the choices",
         "sqare",

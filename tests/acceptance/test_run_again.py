@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 
+import numpy as np
 import pytest
 
 from overnight_common.brokers.base import task_queue
@@ -233,6 +234,29 @@ def test_changed_data_is_refused(desk: Desk) -> None:
     assert refused.status == 2, refused
     assert "points.txt has changed" in refused.output
     assert "--new" in refused.output
+
+
+@pytest.mark.parametrize("by", ["reference", "value"])
+def test_data_that_changes_in_the_middle_pauses_the_job_and_put_back_it_goes_on(desk: Desk, by: str) -> None:
+    np.save(desk.folder / "points.npy", np.arange(200))
+    desk.hold(0)
+    command = ("run", "counted:held_square", "--data", "points.npy", "--output", "out.npy", "--batch", "1")
+    driver = desk.start(*command, "--slots", "1", "--data-by", by)
+    driver.wait_until(lambda: desk.noted("held"))
+    (desk.folder / "kept.npy").hardlink_to(desk.folder / "points.npy")
+    np.save(desk.folder / "other.npy", np.arange(300))
+    (desk.folder / "other.npy").replace(desk.folder / "points.npy")
+
+    ended = driver.wait(seconds=10)
+
+    assert ended.status == 1, ended
+    assert "paused: " in ended.output
+    assert "points.npy is not what it was when the job was made: its size is 2528, was 1728" in ended.output
+    (desk.folder / "kept.npy").replace(desk.folder / "points.npy")
+    desk.let_go()
+    again = desk.overnight("resume", "--slots", "2")
+    assert again.status == 0, again
+    assert np.array_equal(desk.results(), np.arange(200) ** 2)
 
 
 def test_a_cancelled_job_stays_cancelled_until_it_is_resumed(any_desk: Desk) -> None:

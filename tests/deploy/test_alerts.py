@@ -72,6 +72,9 @@ def mutants(rule):
         for other in _others(period):
             yield f"for {period} -> {other:g}", re.sub(r"for: \w+", f"for: {other * 60:g}s", rule)
     for word, other in (
+        ("critical", "warning"),
+        ("warning", "critical"),
+        ("absent(", "count("),
         (" > ", " < "),
         (" <= ", " >= "),
         (" == ", " != "),
@@ -80,9 +83,9 @@ def mutants(rule):
         ("max(", "min("),
         ("!~", "=~"),
     ):
-        if word in expression:
+        if word in rule:
             yield f"{word} -> {other}", rule.replace(word, other)
-    for word in (" unless ", " and "):
+    for word in (" unless ", " and ", " or "):
         for place in range(expression.count(word)):
             whole = expression.split(word)
             shorter = word.join([*whole[: place + 1], *whole[place + 2 :]])
@@ -113,7 +116,7 @@ def with_expression(rule, expression):
 @pytest.mark.parametrize("name", ALERTS)
 def test_any_change_of_a_number_a_name_or_a_condition_is_noticed(name, promtool, tmp_path):
     changed = list(mutants(ALERTS[name]))
-    assert len(changed) >= 6
+    assert len(changed) >= 5
     assert failures_of(promtool, tmp_path / "as-it-is", name, ALERTS[name]) == ""
     for number, (what, rule) in enumerate(changed):
         assert rule != ALERTS[name], what

@@ -8,7 +8,7 @@ import pytest
 from overnight_consumer.metrics import FAMILIES as OF_CONSUMER
 from overnight_producer.metrics import FAMILIES as OF_PRODUCER
 from support.dashboards import FOLDER, alerts, dashboards, expression_of, panels, queries
-from support.known_metrics import KNOWN, OF_RABBITMQ, OURS, names_of
+from support.known_metrics import KNOWN, OF_PROMETHEUS, OF_RABBITMQ, OURS, names_of
 from support.markdown import ROOT, document, section
 from support.promql import filled, metric_names, selectors
 
@@ -123,10 +123,10 @@ def test_every_metric_of_ours_is_shown_or_left_out_for_a_reason():
     assert {family.name for family in families} == set(NOT_SHOWN)
 
 
-def test_the_list_of_rabbitmq_names_holds_no_more_than_is_asked_for():
+def test_the_lists_of_foreign_names_hold_no_more_than_is_asked_for():
     asked = {name for query in queries() for name in metric_names(query.expression)}
     asked |= {name for rule in alerts().values() for name in metric_names(expression_of(rule))}
-    assert asked - OURS == OF_RABBITMQ
+    assert asked - OURS == OF_RABBITMQ | OF_PROMETHEUS
 
 
 def test_only_the_named_panels_may_be_empty():

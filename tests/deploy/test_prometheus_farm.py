@@ -1,9 +1,8 @@
-"""A real Prometheus scrapes a real farm, and every expression of every panel and alert is asked there."""
+"""A real Prometheus scrapes a real farm of `serve`, two consumers and RabbitMQ; every expression is asked there."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ class Farm:
     """Be the farm at the moment when only held points are left, with one of its two consumers killed."""
 
     desk: Desk
-    run: Program
+    server: Program
     prometheus: Prometheus
     dead: str
     alive: str
@@ -84,18 +83,20 @@ def farm(private_rabbitmq: RabbitMQNode, tmp_path_factory: pytest.TempPathFactor
         consumers = [
             desk.consumer("--methods", "work:work", "--slots", "2", "--metrics-port", "0") for _ in range(2)
         ]
-        run = desk.start(
-            *("run", "work:work", "--data", f"range:{POINTS}", "--batch", "1", "--max-failures", "all"),
-            *("--metrics-port", "0", "--output", "out.npy"),
+        server = desk.start("serve", "--metrics-port", "0")
+        submitted = desk.overnight(
+            *("submit", "work:work", "--data", f"range:{POINTS}", "--batch", "1", "--max-failures", "all"),
+            *("--output", "out.npy"),
         )
+        assert submitted.status == 0, submitted
         bases = {name: base_of(each) for name, each in zip("ab", consumers, strict=True)}
         targets = {
             **{f"consumer-{name}": f"{base}/metrics" for name, base in bases.items()},
-            "producer": f"{base_of(run)}/metrics",
+            "producer": f"{base_of(server)}/metrics",
             **pages_of(private_rabbitmq, desk),
         }
         with running(tmp_path_factory.mktemp("prometheus"), targets, RULES) as prometheus:
-            yield work_until_held(desk, run, consumers[0], prometheus, bases)
+            yield work_until_held(desk, server, consumers[0], prometheus, bases)
     finally:
         desk.clear()
 
@@ -112,24 +113,24 @@ def pages_of(node: RabbitMQNode, desk: Desk) -> dict[str, str]:
 
 
 def work_until_held(
-    desk: Desk, run: Program, victim: Program, prometheus: Prometheus, bases: dict[str, str]
+    desk: Desk, server: Program, victim: Program, prometheus: Prometheus, bases: dict[str, str]
 ) -> Farm:
     """Let the farm work, kill a consumer in the middle, put a dead letter, and wait until all stands still."""
     start = time.time()
     wait_until(lambda: (prometheus.value("min(count_over_time(up[1m]))") or 0) >= 3, lambda: prometheus.log)
     wait_until(lambda: prometheus.value("sum(up)") == 5, lambda: str(prometheus.now("up")))
     desk.hold(HELD_FROM)
-    run.wait_until(lambda: points_ended(desk) > POINTS // 3)
+    server.wait_until(lambda: points_ended(desk) > POINTS // 3)
     victim.kill()
     asyncio.run(put_a_foreign_message(desk))
-    run.wait_until(lambda: points_ended(desk) == HELD_FROM, seconds=90)
+    server.wait_until(lambda: points_ended(desk) == HELD_FROM, seconds=90)
     ended = time.time()
     wait_until(
         lambda: (prometheus.value("min(timestamp(overnight_driver_jobs))") or 0) > ended + 1,
         "a scrape of the driver since",
     )
     dead, alive = (base.removeprefix("http://") for base in bases.values())
-    return Farm(desk, run, prometheus, dead, alive, start, time.time())
+    return Farm(desk, server, prometheus, dead, alive, start, time.time())
 
 
 def points_ended(desk: Desk) -> int:
@@ -172,8 +173,11 @@ def test_every_alert_is_evaluated_and_asks_for_figures_that_there_are(farm: Farm
 
 
 def test_alerts_show_what_went_wrong_and_nothing_else(farm: Farm) -> None:
-    found = {alert["labels"]["alertname"] for alert in farm.prometheus.get("/api/v1/alerts")["alerts"]}
-    assert found == {"OvernightSlotsDie", "OvernightDeadLetters"}
+    found = farm.prometheus.get("/api/v1/alerts")["alerts"]
+    names = {alert["labels"]["alertname"] for alert in found}
+    assert names == {"OvernightSlotsDie", "OvernightDeadLetters", "OvernightTargetDown"}
+    down = [alert["labels"] for alert in found if alert["labels"]["alertname"] == "OvernightTargetDown"]
+    assert [labels["instance"] for labels in down] == [farm.dead]
 
 
 def test_counters_agree_with_the_job_file_to_the_unit(farm: Farm) -> None:
@@ -252,10 +256,12 @@ def test_what_the_list_of_unmatched_selectors_names_is_really_not_there(farm: Fa
         assert not farm.prometheus.has_shown(name, farm.start, farm.end), name
 
 
-def test_the_driver_and_its_jobs_are_seen_no_more_when_it_has_ended(farm: Farm) -> None:
+def test_a_job_is_seen_no_more_when_it_has_ended_and_its_service_goes_on(farm: Farm) -> None:
     # The last test: it ends the farm that the others look at.
     farm.desk.let_go()
-    assert farm.run.wait().status == 1, farm.run.output
+    farm.server.wait_until_it_says(f"{POINTS - len(BAD)} of {POINTS} points done, {len(BAD)} given up")
     wait_until(lambda: not farm.prometheus.now("overnight_job_points"), "the series of the job end")
-    assert farm.prometheus.value("count(overnight_driver_jobs) or vector(0)") == 0
-    assert re.search(r"3 points? .*given up|given up.* 3", farm.run.output), farm.run.output
+    wait_until(lambda: farm.prometheus.value("overnight_driver_jobs") == 0, "it drives nothing now")
+    assert farm.prometheus.value("overnight_driver_points_done_total") == POINTS - len(BAD)
+    assert farm.server.stop().status == 0, farm.server.output
+    wait_until(lambda: farm.prometheus.value("absent(overnight_driver_jobs)") == 1, "the service is gone")

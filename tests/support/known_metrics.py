@@ -40,4 +40,5 @@ def names_of(family: Family) -> set[str]:
 
 
 OURS = {name for family in (*OF_CONSUMER, *OF_PRODUCER) for name in names_of(family)}
-KNOWN = OURS | OF_RABBITMQ
+OF_PROMETHEUS = {"up", "ALERTS"}  # whether a target answered, and what has fired
+KNOWN = OURS | OF_RABBITMQ | OF_PROMETHEUS

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from overnight_common.addresses import redact
-from overnight_common.brokers.embedded import EmbeddedBroker
 from overnight_common.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -68,6 +67,10 @@ def given_address(url: str, file: Path | None) -> str | None:
 
 
 def _embedded(folder: Path, max_message_bytes: int) -> Broker:
+    from overnight_common.brokers.embedded import (
+        EmbeddedBroker,
+    )  # nor does who only names a broker pay for one
+
     return EmbeddedBroker(folder.expanduser() / FILE_NAME, max_message_bytes=max_message_bytes)
 
 

@@ -59,6 +59,12 @@ def check_unchanged(dataset: DataSet, fingerprint: str) -> None:
         )
 
 
+def check_current(dataset: DataSet, fingerprint: str) -> None:
+    """Do what `check_unchanged` does, but only if a cheap look tells that the file is another one now."""
+    if not dataset.is_current():
+        check_unchanged(dataset, fingerprint)
+
+
 def check_range(start: int, stop: int, length: int) -> None:
     """Raise IndexError unless `[start, stop)` lies within `length` points."""
     if not 0 <= start <= stop <= length:

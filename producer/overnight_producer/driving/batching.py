@@ -16,14 +16,12 @@ class Limits:
     Attributes:
         target_seconds: how long a task should take.
         max_points: most points in a task.
-        max_bytes: most bytes of points in a message.
         max_result_bytes: most bytes of results expected in a reply.
         growth: a task has at most this many times the points of the largest one measured.
     """
 
     target_seconds: float = 2.0
     max_points: int = 1_000
-    max_bytes: int = 256 * 1024
     max_result_bytes: int = 4 * 1024 * 1024
     growth: int = 4
 
@@ -62,33 +60,29 @@ def measured(pace: Pace, points: int, seconds: float, result_bytes: int = 0) -> 
     )
 
 
-def next_points(
-    pace: Pace, remaining: int, slots: int, bytes_per_point: float = 0.0, limits: Limits | None = None
-) -> int:
+def next_points(pace: Pace, remaining: int, slots: int, limits: Limits | None = None) -> int:
     """Return how many points the next task gets: at least 1, at most `remaining`.
 
     Args:
         pace: what is known; with nothing known a task has one point.
         remaining: points not yet cut, at least 1.
         slots: slots seen; the last tasks stay small enough that none of them is idle at the end.
-        bytes_per_point: size of a point in a message, 0 if points travel by reference.
         limits: bounds; None for the usual ones.
     """
     limits = limits or Limits()
     bounds = [
         _points_of_target(pace, limits),
         limits.max_points,
-        _fitting(limits.max_bytes, bytes_per_point, limits),
-        _fitting(limits.max_result_bytes, pace.result_bytes_per_point, limits),
+        _fitting(pace.result_bytes_per_point, limits),
         math.ceil(remaining / (2 * max(slots, 1))),
         remaining,
     ]
     return max(1, min(bounds))
 
 
-def fixed_points(batch: int, bytes_per_point: float, max_bytes: int) -> int:
-    """Return the size of tasks of `batch` points, or of as many as fit into a message of `max_bytes`."""
-    return max(1, min(batch, int(max_bytes / bytes_per_point) if bytes_per_point > 0 else batch))
+def expected_seconds(pace: Pace, points: int) -> float:
+    """Return how long a task of so many points should take; 0 while nothing is known."""
+    return points * statistics.median(pace.seconds_per_point) if pace.seconds_per_point else 0.0
 
 
 def _points_of_target(pace: Pace, limits: Limits) -> int:
@@ -101,8 +95,8 @@ def _points_of_target(pace: Pace, limits: Limits) -> int:
     return int(limits.target_seconds / each)
 
 
-def _fitting(most_bytes: int, bytes_per_point: float, limits: Limits) -> int:
-    if bytes_per_point <= 0:
+def _fitting(result_bytes_per_point: float, limits: Limits) -> int:
+    if result_bytes_per_point <= 0:
         return limits.max_points
     # As a float first: a tiny size per point would make a number that no int conversion likes.
-    return int(min(most_bytes / bytes_per_point, limits.max_points))
+    return int(min(limits.max_result_bytes / result_bytes_per_point, limits.max_points))

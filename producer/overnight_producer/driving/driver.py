@@ -19,7 +19,7 @@ from overnight_common.dead_letters import bury
 from overnight_common.errors import BrokerUnreachableError, DecodeError, OvernightError, PublishError
 from overnight_common.messages import Encoded, decode_reply
 from overnight_common.values import count_values
-from overnight_producer.driving.batching import Pace, measured, next_points
+from overnight_producer.driving.batching import Pace, expected_seconds, measured, next_points
 from overnight_producer.driving.driver_settings import DriverSettings
 from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.driving.live_window import LiveWindow
@@ -140,7 +140,12 @@ class Driver:
         """
         looking = asyncio.create_task(
             self._window.keep(
-                self._broker, self._queue, self._tasks_waiting, lambda: len(self._unsettled), self.wake
+                self._broker,
+                self._queue,
+                self._tasks_waiting,
+                lambda: len(self._unsettled),
+                lambda: expected_seconds(self._pace, self._batch_points(time.monotonic())),
+                self.wake,
             )
         )
         try:

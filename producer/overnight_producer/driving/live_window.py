@@ -60,6 +60,7 @@ class LiveWindow:
         queue: str,
         waiting: Callable[[], int],
         unsettled: Callable[[], int],
+        next_task_seconds: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
         """Look again and again, often while tasks wait and the window may have to grow.
@@ -69,6 +70,7 @@ class LiveWindow:
             queue: full name of the task queue.
             waiting: tells how many tasks wait at the driver.
             unsettled: tells how many are on their way to the broker.
+            next_task_seconds: tells how long the next task should take, 0 if unknown.
             changed: called after each look.
         """
         try:
@@ -77,20 +79,24 @@ class LiveWindow:
                     self.depth = await broker.depth(queue)
                 except OvernightError:
                     self.depth = None  # unknown is not zero
-                self._look(waiting(), unsettled())
+                self._look(waiting(), unsettled(), next_task_seconds())
                 changed()
                 await asyncio.sleep(HASTY_LOOK_SECONDS if waiting() else LOOK_SECONDS)
         finally:
             self._share.leave(self._job)
 
-    def _look(self, waiting: int, unsettled: int) -> None:
+    def _look(self, waiting: int, unsettled: int, next_task_seconds: float) -> None:
         self._report(time.monotonic())
         if self._fixed is not None:
             return
         part = self._share.part_of(self._job)
         # The queue may look empty only because what we sent is still on its way.
         ready = self.depth.ready + unsettled if self.depth is not None else None
-        sight = Sight(waiting, ready, part.tasks_per_second, part.slots, part.jobs)
+        tasks_per_second = part.tasks_per_second
+        if next_task_seconds > 0 and part.slots:
+            # While batches grow, the tasks that go out now are longer than those whose rate was measured.
+            tasks_per_second = min(tasks_per_second, part.slots / next_task_seconds)
+        sight = Sight(waiting, ready, tasks_per_second, part.slots, part.jobs)
         self.size = next_window(self.size, sight, self._window_seconds)
 
     def _report(self, now: float) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from overnight_producer.jobs.transaction import Written
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from overnight_common.messages import Reply
     from overnight_producer.driving.snapshot import Snapshot
     from overnight_producer.jobs.jobspec import JobSpec
@@ -45,6 +47,9 @@ class DriveObserver(Protocol):
     def job_left(self, job_id: str) -> None:
         """A job is driven here no more."""
 
+    def jobs_counted(self, states: Mapping[str, int]) -> None:
+        """So many submitted jobs are in each state; said once a second by the service."""
+
 
 class Nobody:
     """Be the observer when nobody looks on."""
@@ -56,6 +61,9 @@ class Nobody:
         """Do nothing."""
 
     def job_left(self, job_id: str) -> None:
+        """Do nothing."""
+
+    def jobs_counted(self, states: Mapping[str, int]) -> None:
         """Do nothing."""
 
 

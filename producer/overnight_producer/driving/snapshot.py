@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from overnight_common.brokers.base import BrokerState, Depth
 from overnight_producer.jobs.records import Progress
+
+LONG_TASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +16,7 @@ class Snapshot:
 
     Attributes:
         progress: points and tasks by state, as the job file has them.
-        points_per_second: over the last 30 s.
+        points_per_second: over the last 30 s; `rate` is what people are told.
         slots_busy: how many slots worked on average over the last 30 s.
         slots_seen: how many said something in the last 90 s.
         running: (start, stop, consumer, slot, seconds) of the longest running tasks.
@@ -42,10 +43,21 @@ class Snapshot:
         return self.progress.total - self.progress.done - self.progress.given_up
 
     @property
+    def rate(self) -> float:
+        """Return points per second as everybody is told it.
+
+        Tasks that take long answer too seldom for a rate over the last half minute; for them it is what the
+        busy slots do at the mean time per point so far.
+        """
+        progress = self.progress
+        if progress.tasks_done and progress.seconds / progress.tasks_done > LONG_TASK_SECONDS:
+            return max(self.slots_busy, 0.0) * progress.done / progress.seconds
+        return max(self.points_per_second, 0.0)
+
+    @property
     def eta_seconds(self) -> float | None:
-        """Return how long it takes at the present rate, or None if there is no rate yet."""
-        if self.points_left == 0:
+        """Return how long the job takes at that rate, or None while there is no rate."""
+        if self.points_left <= 0:
             return 0.0
-        if self.points_per_second <= 0 or not math.isfinite(self.points_per_second):
-            return None
-        return self.points_left / self.points_per_second
+        rate = self.rate
+        return self.points_left / rate if rate > 0 else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from overnight_common.brokers.base import Message
-from overnight_common.datasets import DataSet
+from overnight_common.datasets import DataSet, check_current
 from overnight_common.errors import OvernightError
 from overnight_common.messages import VERSION, DataReference, Encoded, Task, encode
 from overnight_common.values import encode_values
@@ -35,6 +35,7 @@ class TaskMaker:
         Raises:
             PointTooLargeError: it is over the message limit.
             DataUnavailableError: the points cannot be read.
+            DataChangedError: the file is another one now.
         """
         message = self._message(start, stop, attempt)
         if len(message.body) > self._max_message_bytes:
@@ -69,6 +70,9 @@ class TaskMaker:
         data: DataReference | Encoded = self._reference
         if self._spec.data_by == "value":
             data = encode_values(self._dataset.read(start, stop), stop - start)
+            check_current(
+                self._dataset, self._spec.data_fingerprint
+            )  # after it: what was read is of the old file
         return self._wrap(self._task(start, stop, attempt, data), "task")
 
     def _task(self, start: int, stop: int, attempt: int, data: DataReference | Encoded | None) -> Task:

@@ -22,7 +22,7 @@ from overnight_producer.jobs.schema import (
     SCHEMA_VERSION,
     TABLES,
 )
-from overnight_producer.jobs.transaction import Transaction, gaps, range_of
+from overnight_producer.jobs.transaction import Transaction, range_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -201,17 +201,6 @@ class JobFile:
     def dropped(self) -> dict[str, int]:
         """Return how many replies were dropped, by reason."""
         return dict(self._rows("SELECT reason, count FROM dropped ORDER BY reason"))
-
-    def is_done(self, start: int, stop: int) -> bool:
-        """Tell whether every point of `[start, stop)` has a result."""
-        with _explaining(self.path):
-            return not gaps(self._connection.execute, start, stop)
-
-    def missing_ranges(self) -> list[tuple[int, int]]:
-        """Return the parts of the job that have no result, in order."""
-        start, stop = self._rows("SELECT start, stop FROM job")[0]
-        with _explaining(self.path):
-            return gaps(self._connection.execute, start, stop)
 
     def results(self) -> Iterator[ResultRow]:
         """Yield the results in the order of the points, without holding them all in memory.

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.messages import Cause, Encoded, Failure
-from overnight_common.values import slice_values
 from overnight_producer.jobs.jobspec import JobSpec
 from overnight_producer.jobs.ranges import Range, RangeState, retried
 from overnight_producer.jobs.schema import FAILURE_COLUMNS, RANGE_COLUMNS
@@ -159,6 +158,10 @@ class Transaction:
         for first, last in self.gaps(start, stop):
             part = encoded
             if encoded is not None and (first, last) != (start, stop):
+                from overnight_common.values import (
+                    slice_values,
+                )  # NumPy, which who only reads a job does not need
+
                 part = slice_values(encoded, first - start, last - start)
             self._execute(
                 "INSERT INTO results (start, stop, kind, body, seconds, consumer, slot, finished_at)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +15,7 @@ from overnight_producer.views.tables import Table, print_json, print_line, print
 from overnight_producer.views.wording import block, count, counted, one_line, points_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from rich.console import Console
@@ -88,6 +91,15 @@ def failures(home: Path, prefix: str | None, *, as_json: bool, full: bool, conso
             console,
             f"Once the reason is gone: `overnight retry {spec.id}`, with --accept-changes if you mended the code.",
         )
+
+
+def failure_table(job: JobFile, say: Callable[[str], None]) -> None:
+    """Say what a run has given up, at its end, in a few lines that fit the terminal."""
+    width = None
+    if sys.stdout.isatty():
+        width = os.get_terminal_size(sys.stdout.fileno()).columns or None
+    for line in closing_lines(job, width):
+        say(line)
 
 
 def closing_lines(job: JobFile, width: int | None, rows: int = ROWS_AT_THE_END) -> list[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
+from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BrokerError
 from overnight_producer.jobs.records import JobState
 from overnight_producer.reports.status_report import standings
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from overnight_common.brokers.base import Broker, Depth
+    from overnight_producer.options import Place
 
 UNKNOWN = "unknown"
 
@@ -30,6 +32,28 @@ class QueueRow:
     name: str
     depth: Depth | None
     problem: str = ""
+
+
+async def report_queues(place: Place, *, as_json: bool, console: Console) -> None:
+    """Print the depths of the broker's queues.
+
+    Raises:
+        BadInputError: the broker's address is of no known kind.
+        BrokerUnreachableError: it does not answer in time.
+    """
+    broker = open_broker(place.broker, place.home, max_message_bytes=place.max_message_bytes)
+    names = known_queues(place.home)
+    if not has_begun(broker):
+        rows = [QueueRow(name, None) for name in names]
+        print_queues(rows, broker.address, as_json=as_json, console=console)
+        return
+    await broker.open(place.broker_timeout_seconds)
+    try:
+        rows = await queues(broker, names)
+        address = broker.address
+    finally:
+        await broker.close()
+    print_queues(rows, address, as_json=as_json, console=console)
 
 
 def known_queues(home: Path, names: Iterable[str] = ("default",)) -> list[str]:

@@ -11,32 +11,46 @@ from overnight_producer.jobs.home import all_jobs, resolve, unreadable
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import driver_of
 from overnight_producer.jobs.records import JobState
-from overnight_producer.views.standing import data_name
+from overnight_producer.live_figures import live_figures
+from overnight_producer.views import standing
 from overnight_producer.views.tables import Table, print_json, print_line, print_table
-from overnight_producer.views.wording import clock, count, duration, one_line, pace, percent
+from overnight_producer.views.view_json import figures
+from overnight_producer.views.wording import clock, count, duration, one_line, pace, percent, points_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
 
+    from overnight_producer.driving.snapshot import Snapshot
     from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.jobs.records import ConsumerRow, Progress
 
 
+RUNNING_SHOWN = 3
+
+
 @dataclass(frozen=True, slots=True)
 class JobStanding:
-    """Hold what a job file and its lock tell; `driver_pid` is None if nobody drives it, 0 if unknown."""
+    """Hold what a job file, its lock and its driver tell.
+
+    Attributes:
+        driver_pid: None if nobody drives it, 0 if unknown.
+        live: what the driver said last, None if it said nothing.
+    """
 
     path: Path
     spec: JobSpec
     progress: Progress
     driver_pid: int | None
+    live: Snapshot | None = None
 
     @classmethod
     def of(cls, path: Path, job: JobFile) -> JobStanding:
         """Read the standing of an open job file."""
-        return cls(path, job.spec, job.progress(), driver_of(path))
+        live = live_figures(job)
+        progress = job.progress() if live is None else live.progress
+        return cls(path, job.spec, progress, driver_of(path), live)
 
     @property
     def in_line(self) -> bool:
@@ -46,16 +60,19 @@ class JobStanding:
     @property
     def state_words(self) -> str:
         """Return the state as a person wants to know it: a running job that nobody drives has stopped."""
+        state, given_up = self.progress.state, self.progress.given_up
+        words = state.value
         if self.driver_pid is not None:
-            who = f"by {self.driver_pid}" if self.driver_pid else "by another process"
-            return f"{self.progress.state.value} {who}"
-        if self.in_line:
-            return "in line"
-        return "stopped" if self.progress.state is JobState.RUNNING else self.progress.state.value
+            words += f" by {self.driver_pid}" if self.driver_pid else " by another process"
+        elif state is JobState.RUNNING:
+            words = "in line" if self.in_line else "stopped"
+        return f"{words}, {count(given_up)} given up" if given_up else words
 
     @property
     def points_per_second(self) -> float | None:
-        """Return the mean rate from the first result to the latest, pauses included; None before that."""
+        """Return what the driver says, without one the mean from the first result to the latest; None before."""
+        if self.live is not None:
+            return self.live.rate or None
         first, last = self.progress.first_result_at, self.progress.last_result_at
         if first is None or last is None or last <= first:
             return None
@@ -63,12 +80,10 @@ class JobStanding:
 
     @property
     def eta_seconds(self) -> float | None:
-        """Return how long a driven job takes at that rate; None if nobody drives it."""
-        left = self.progress.total - self.progress.done - self.progress.given_up
-        if left <= 0:
+        """Return how long the job takes as its driver reckons; None if nobody drives it."""
+        if self.progress.finished:
             return 0.0
-        rate = self.points_per_second
-        return left / rate if rate and self.driver_pid is not None else None
+        return self.live.eta_seconds if self.live is not None else None
 
 
 def status(home: Path, prefix: str | None, *, as_json: bool, console: Console) -> None:
@@ -83,12 +98,12 @@ def status(home: Path, prefix: str | None, *, as_json: bool, console: Console) -
         return
     path = resolve(home, prefix)
     with JobFile.open(path) as job:
-        standing = JobStanding.of(path, job)
+        found = JobStanding.of(path, job)
         consumers, dropped = job.consumers(), job.dropped()
     if as_json:
-        print_json(console, _detail_object(standing, consumers, dropped))
+        print_json(console, _detail_object(found, consumers, dropped))
     else:
-        _print_detail(standing, consumers, dropped, console)
+        _print_detail(found, consumers, dropped, console)
 
 
 def standings(home: Path) -> list[JobStanding]:
@@ -115,11 +130,10 @@ def _all(home: Path, as_json: bool, console: Console) -> None:
 
 
 def job_table(jobs: list[JobStanding]) -> Table:
-    """Return the jobs as a table; how many points were given up is a column only if any were."""
-    lost = any(job.progress.given_up for job in jobs)
+    """Return the jobs as a table."""
     table = Table(
-        ["job", "method", "data", "points", "done", *(["given up"] if lost else []), "state", "left", "rate"],
-        right=["points", "done", "given up", "left", "rate"],
+        ["job", "method", "data", "points", "done", "state", "left", "rate"],
+        right=["points", "done", "left", "rate"],
         giving=["method", "data"],
         leaving=["left", "rate"],
     )
@@ -129,10 +143,9 @@ def job_table(jobs: list[JobStanding]) -> Table:
         table.add(
             job.spec.id,
             one_line(job.spec.command or job.spec.method, 40),
-            one_line(data_name(job.spec), 40),
+            one_line(standing.data_name(job.spec), 40),
             count(progress.total),
             percent(progress.done, progress.total),
-            *([count(progress.given_up) if progress.given_up else ""] if lost else []),
             job.state_words,
             left,
             pace(job.points_per_second) if job.points_per_second else "",
@@ -194,6 +207,7 @@ def _detail_object(job: JobStanding, consumers: list[ConsumerRow], dropped: dict
             for row in consumers
         ],
         "dropped_replies": dropped,
+        "live": None if job.live is None else figures(job.live),
     }
 
 
@@ -217,7 +231,7 @@ def _facts(job: JobStanding, now: float) -> list[tuple[str, str]]:
     spec, progress = job.spec, job.progress
     params = ", ".join(f"{name}={value!r}" for name, value in spec.params.items())
     state = job.state_words
-    if job.driver_pid is None:
+    if job.driver_pid is None and progress.state in (JobState.RUNNING, JobState.PAUSED):
         state += ", waits for `overnight serve`" if job.in_line else ", nobody drives it"
     on_their_way = progress.published + progress.running
     points = [
@@ -237,6 +251,8 @@ def _facts(job: JobStanding, now: float) -> list[tuple[str, str]]:
         ("state", state + (f": {one_line(progress.why)}" if progress.why else "")),
         ("points", ", ".join(part for part in points if part)),
         ("rate", _rate_words(job, now)),
+        ("longest", _running_words(job)),
+        *(("trouble", line) for line in _troubles(job)),
         ("tasks", tasks + (f", batch {spec.batch}" if spec.batch else "")),
         ("broker", f"{one_line(spec.broker) or 'embedded'}, queue {spec.queue}, epoch {spec.epoch}"),
         ("output", one_line(spec.output or "")),
@@ -247,12 +263,29 @@ def _facts(job: JobStanding, now: float) -> list[tuple[str, str]]:
 
 def _rate_words(job: JobStanding, now: float) -> str:
     rate = job.points_per_second
-    if rate is None:
-        return ""
-    words = f"{pace(rate)} from the first result to the latest"
-    if job.eta_seconds:
-        words += f"; {duration(job.eta_seconds)} left, done about {clock(now + job.eta_seconds, now)}"
-    return words
+    if job.live is None:
+        return "" if rate is None else f"{pace(rate)} from the first result to the latest"
+    words = [
+        pace(rate) if rate else "",
+        standing.slots_phrase(job.live),
+        standing.ending_phrase(job.live, now),
+    ]
+    return ", ".join(each for each in words if each)
+
+
+def _troubles(job: JobStanding) -> list[str]:
+    if job.live is None:
+        return []
+    lines = standing.troubles(job.live, job.spec, standing.nobody_takes(job.live))
+    return [line for line in lines if line not in standing.stragglers(job.live)]
+
+
+def _running_words(job: JobStanding) -> str:
+    rows = job.live.running[:RUNNING_SHOWN] if job.live is not None else []
+    return "; ".join(
+        f"{points_of(start, stop)} on {one_line(consumer, 40)} slot {slot} for {duration(seconds)}"
+        for start, stop, consumer, slot, seconds in rows
+    )
 
 
 def _next_command(job: JobStanding) -> str:

@@ -1,18 +1,16 @@
-"""Watch a job that another process drives, by reading its file."""
+"""Watch a job that another process drives."""
 
 from __future__ import annotations
 
 import time
-from collections import deque
 from typing import TYPE_CHECKING, TextIO
 
-from overnight_common.brokers.base import BrokerState
-from overnight_producer.driving.snapshot import Snapshot
 from overnight_producer.jobs.home import resolve
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import driver_of
 from overnight_producer.jobs.records import JobState
 from overnight_producer.jobs.service import server_of
+from overnight_producer.live_figures import figures_of
 from overnight_producer.views.view import make_view
 from overnight_producer.views.wording import counted, duration
 
@@ -21,44 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from overnight_producer.jobs.jobspec import JobSpec
-    from overnight_producer.jobs.records import ConsumerRow, Progress
+    from overnight_producer.jobs.records import Progress
     from overnight_producer.views.view import ConsoleKind
 
 LOOK_SECONDS = 1.0
-RATE_SECONDS = 30.0
-SEEN_SECONDS = 90.0
-
-
-class Watcher:
-    """Make snapshots of a job from its file alone; what only the driver knows stays unknown."""
-
-    def __init__(self, job: JobFile) -> None:
-        """Read from `job`, an open job file."""
-        self._job = job
-        self._past: deque[tuple[float, int, int, float]] = deque()  # (monotonic, points, tasks, seconds)
-
-    def look(self, now: float, wall: float) -> Snapshot:
-        """Return the figures of this moment: `now` is monotonic, `wall` Unix time, in seconds."""
-        progress = self._job.progress()
-        self._past.append((now, progress.done, progress.tasks_done, progress.seconds))
-        while len(self._past) > 2 and self._past[1][0] <= now - RATE_SECONDS:
-            self._past.popleft()
-        then, points, tasks, seconds = self._past[0]
-        span = max(now - then, 1e-3)
-        return Snapshot(
-            progress=progress,
-            points_per_second=max(progress.done - points, 0) / span or _mean_rate(progress, wall),
-            tasks_per_second=max(progress.tasks_done - tasks, 0) / span,
-            slots_busy=max(progress.seconds - seconds, 0.0) / span or _mean_busy(progress, wall),
-            slots_seen=0,
-            running=[],
-            window=0,
-            tasks_out=sum(range_.in_flight for range_ in self._job.ranges()),
-            depth=None,
-            broker=BrokerState.CONNECTED,
-            paused=progress.state is JobState.PAUSED,
-            accused=_accused(self._job.consumers(), wall),
-        )
 
 
 def watch(
@@ -82,7 +46,7 @@ def watch(
     """
     path = resolve(home, prefix)
     with JobFile.open(path) as job:
-        spec, watcher = job.spec, Watcher(job)
+        spec = job.spec
         view = make_view(kind, spec, stream=stream)
         view.start()
         text, status = "", 1
@@ -90,7 +54,7 @@ def watch(
             while True:
                 # The driver first: if it is gone now, the figures read afterwards are its last ones.
                 driver = driver_of(path)
-                snapshot = watcher.look(time.monotonic(), time.time())
+                snapshot = figures_of(job)
                 view.show(snapshot)
                 served = spec.submitted and server_of(home) is not None
                 if (ending := ending_of(spec, snapshot.progress, driver, time.time(), served)) is not None:
@@ -129,23 +93,3 @@ def ending_of(
     last = progress.last_result_at
     since = f", its last result came {duration(now - last)} ago" if last is not None else ""
     return f"nobody drives job {job}{since}; go on with `overnight resume {job}`", 1
-
-
-def _mean_rate(progress: Progress, wall: float) -> float:
-    """Return points per second since the first result, for a watcher that has not seen any yet."""
-    first = progress.first_result_at
-    return progress.done / (wall - first) if first is not None and wall - first > 1 else 0.0
-
-
-def _mean_busy(progress: Progress, wall: float) -> float:
-    first = progress.first_result_at
-    return progress.seconds / (wall - first) if first is not None and wall - first > 1 else 0.0
-
-
-def _accused(consumers: list[ConsumerRow], wall: float) -> dict[str, str]:
-    # Who has done a task is able to, whatever it said before.
-    return {
-        row.name: f"{row.cause}: {row.message}"
-        for row in consumers
-        if row.cause and row.tasks_done == 0 and wall - row.last_seen < SEEN_SECONDS
-    }

@@ -24,30 +24,9 @@ if TYPE_CHECKING:
     from overnight_producer.driving.snapshot import Snapshot
     from overnight_producer.jobs.jobspec import JobSpec
 
-LONG_TASK_SECONDS = 10.0
 STRAGGLER_SECONDS = 60.0
 ACCUSED_SHOWN = 3
 LONELY_SECONDS = 3.0
-
-
-def rate(snapshot: Snapshot) -> float:
-    """Return points per second.
-
-    Tasks that take long answer too seldom for a rate over the last half minute; for them it is what the
-    busy slots do at the mean time per point so far.
-    """
-    progress = snapshot.progress
-    if progress.tasks_done and progress.seconds / progress.tasks_done > LONG_TASK_SECONDS:
-        return max(snapshot.slots_busy, 0.0) * progress.done / progress.seconds
-    return max(snapshot.points_per_second, 0.0)
-
-
-def eta_seconds(snapshot: Snapshot) -> float | None:
-    """Return how long the job takes at the present rate, or None while there is no rate."""
-    if snapshot.points_left <= 0:
-        return 0.0
-    points_per_second = rate(snapshot)
-    return snapshot.points_left / points_per_second if points_per_second > 0 else None
 
 
 def title(spec: JobSpec) -> str:
@@ -84,7 +63,7 @@ def ending_phrase(snapshot: Snapshot, now: float) -> str:
     """Return for example `1 min 19 s left, done about Thu 17:40`; `now` is Unix time."""
     if snapshot.paused:
         return "paused"
-    seconds = eta_seconds(snapshot)
+    seconds = snapshot.eta_seconds
     if seconds is None:
         return "" if snapshot.progress.done else "waiting for the first result"
     if seconds == 0:
@@ -195,7 +174,7 @@ def status_line(snapshot: Snapshot, now: float) -> str:
     parts = [
         f"{points_phrase(snapshot)} ({percent_phrase(snapshot)})",
         given_up_phrase(snapshot),
-        pace(rate(snapshot)) if running else "",
+        pace(snapshot.rate) if running else "",
         slots_phrase(snapshot),
         ending_phrase(snapshot, now),
     ]

@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from overnight_producer.views import standing
-from overnight_producer.views.task_lines import TaskLines, consequence
+from overnight_producer.views.line_view import LineView
+from overnight_producer.views.task_lines import consequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from overnight_common.messages import Reply
     from overnight_producer.driving.snapshot import Snapshot
-    from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.jobs.ranges import Decision
-    from overnight_producer.views.outlet import Outlet
 
 LINE_SECONDS = 1.0
 
 
-class JsonView:
+class JsonView(LineView):
     """Print an object with `event` each second: `progress`; between them `task`, `message`; at last `end`."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        outlet: Outlet,
-        verbose: bool = False,
-        monotonic: Callable[[], float] = time.monotonic,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._spec = spec
-        self._outlet = outlet
-        self._monotonic = monotonic
-        self._clock = clock
-        self._tasks = TaskLines(self._say_task, self._say_left_out, verbose, monotonic)
-        self._patience = standing.Patience(monotonic=monotonic)
-        self._due = 0.0
-        self._figures: dict[str, Any] = {}
-        self._finished = False
+    _due = 0.0
+    _figures: dict[str, Any] | None = None
 
     def start(self) -> None:
         """Print what the job is."""
@@ -58,8 +38,7 @@ class JsonView:
     def show(self, snapshot: Snapshot) -> None:
         """Print the figures, once a second."""
         self._tasks.tick()
-        lonely = self._patience.over(standing.nobody_takes(snapshot))
-        self._figures = figures(snapshot) | {"troubles": standing.troubles(snapshot, self._spec, lonely)}
+        self._figures = figures(snapshot) | {"troubles": self._troubles(snapshot)}
         now = self._monotonic()
         if now >= self._due:
             self._due = now + LINE_SECONDS
@@ -70,17 +49,13 @@ class JsonView:
         self._tasks.flush()
         self._print("message", text=text)
 
-    def task(self, reply: Reply, decision: Decision) -> None:
-        """Print what became of a task, as far as a few lines a second allow."""
-        self._tasks.task(reply, decision)
-
     def finish(self, ending_text: str, exit_status: int | None = None) -> None:
         """Print the last figures with the ending."""
         if self._finished:
             return
         self._finished = True
         self._tasks.flush()
-        self._print("end", **self._figures, exit_status=exit_status, text=ending_text)
+        self._print("end", **(self._figures or {}), exit_status=exit_status, text=ending_text)
 
     def _say_task(self, reply: Reply, decision: Decision) -> None:
         failure = reply.failure
@@ -123,9 +98,9 @@ def figures(snapshot: Snapshot) -> dict[str, Any]:
         "points_running": progress.running,
         "tasks_done": progress.tasks_done,
         "task_seconds": progress.seconds,
-        "points_per_second": standing.rate(snapshot),
+        "points_per_second": snapshot.rate,
         "tasks_per_second": snapshot.tasks_per_second,
-        "eta_seconds": standing.eta_seconds(snapshot),
+        "eta_seconds": snapshot.eta_seconds,
         "slots_busy": snapshot.slots_busy,
         "slots_seen": snapshot.slots_seen,
         "window_tasks": snapshot.window,

@@ -2,52 +2,33 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from overnight_producer.views import standing
-from overnight_producer.views.task_lines import TaskLines, left_out_line, line_of
+from overnight_producer.views.line_view import LineView
+from overnight_producer.views.task_lines import left_out_line, line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from overnight_common.messages import Reply
     from overnight_producer.driving.snapshot import Snapshot
-    from overnight_producer.jobs.jobspec import JobSpec
     from overnight_producer.jobs.ranges import Decision
-    from overnight_producer.views.outlet import Outlet
 
 LINE_SECONDS = 10.0
 STEP_PERCENT = 10
 REPEAT_TROUBLE_SECONDS = 60.0
 
 
-class PlainView:
+class PlainView(LineView):
     """Print one line every 10 s and at each tenth of the way; a trouble when it comes and each minute."""
 
-    def __init__(
-        self,
-        spec: JobSpec,
-        outlet: Outlet,
-        verbose: bool = False,
-        monotonic: Callable[[], float] = time.monotonic,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._spec = spec
-        self._outlet = outlet
-        self._monotonic = monotonic
-        self._clock = clock
-        self._tasks = TaskLines(self._say_task, self._say_left_out, verbose, monotonic)
-        self._patience = standing.Patience(monotonic=monotonic)
-        self._due = 0.0
-        self._step = -1
-        self._line = ""
-        self._latest: Snapshot | None = None
-        self._told: dict[str, float] = {}  # kind of trouble -> when it was told
-        self._finished = False
+    _due = 0.0
+    _step = -1
+    _line = ""
+    _latest: Snapshot | None = None
 
     def start(self) -> None:
         """Say what the job is."""
+        self._told: dict[str, float] = {}  # kind of trouble -> when it was told
         self._due = self._monotonic() + LINE_SECONDS
         self.say(standing.title(self._spec))
 
@@ -56,11 +37,13 @@ class PlainView:
         self._latest = snapshot
         self._tasks.tick()
         now = self._monotonic()
-        lonely = self._patience.over(standing.nobody_takes(snapshot))
-        self._tell_troubles(standing.troubles(snapshot, self._spec, lonely), now)
+        self._tell_troubles(self._troubles(snapshot), now)
         step = 100 * snapshot.progress.done // max(snapshot.progress.total, 1) // STEP_PERCENT
         if self._step < 0:
-            self._step = step  # a resumed job begins in the middle: that is no step
+            self._step = (
+                step  # a job that is joined in the middle begins with where it stands, and that is no step
+            )
+            self._due = now if snapshot.progress.done else self._due
         # A fast job passes several steps in one look: one line, and never more than one a second.
         if now >= self._due or (step > self._step and now >= self._due - LINE_SECONDS + 1.0):
             self._due = now + LINE_SECONDS
@@ -72,10 +55,6 @@ class PlainView:
         """Print the text."""
         self._tasks.flush()
         self._outlet.line(text)
-
-    def task(self, reply: Reply, decision: Decision) -> None:
-        """Print what became of a task, as far as a few lines a second allow."""
-        self._tasks.task(reply, decision)
 
     def finish(self, ending_text: str, exit_status: int | None = None) -> None:  # noqa: ARG002 - part of the protocol
         """Print the last figures and the ending."""

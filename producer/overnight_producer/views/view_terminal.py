@@ -100,7 +100,7 @@ class TerminalView:
 
     def _picture(self, snapshot: Snapshot, lonely: bool) -> Group:
         parts = [
-            Text(pace(standing.rate(snapshot))) if snapshot.progress.done and not snapshot.paused else None,
+            Text(pace(snapshot.rate)) if snapshot.progress.done and not snapshot.paused else None,
             _text(standing.slots_phrase(snapshot)),
             _text(standing.ending_phrase(snapshot, self._clock()), "bold"),
             _text(standing.tasks_phrase(snapshot), "bright_black"),

@@ -49,6 +49,13 @@ def square(batch, indices):
     return batch * batch
 
 
+def held_square(batch, indices):
+    """Return the square of each point, when the test lets it go on."""
+    for index in indices:
+        wait_if_held(index)
+    return batch * batch
+
+
 def lengths(batch):
     """Return how many letters each point has."""
     return [len(text) for text in batch]

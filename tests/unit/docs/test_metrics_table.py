@@ -4,7 +4,8 @@ from overnight_common.metrics import COMMON_FAMILIES
 from overnight_consumer.metrics import FAMILIES as OF_CONSUMER
 from overnight_consumer.metrics import ConsumerMetrics
 from overnight_producer.metrics import FAMILIES as OF_PRODUCER
-from overnight_producer.metrics import JOB_POINTS, JOB_STATES, ProducerMetrics
+from overnight_producer.metrics import JOB_POINTS, JOB_STATES, SERVICE_JOBS, ProducerMetrics
+from overnight_producer.serving import JOB_STATES as SERVICE_STATES
 from support.consumer_settings import settings_of
 from support.markdown import code, document, table
 
@@ -53,7 +54,10 @@ def test_the_values_of_labels_are_those_that_begin_at_zero():
         (*code(row["metric"]), *code(row["label"])): code(row["values"])
         for row in table(OPERATIONS, "Values of labels")
     }
-    in_code = {(JOB_POINTS.name, "state"): list(JOB_STATES)}
+    in_code = {
+        (JOB_POINTS.name, "state"): list(JOB_STATES),
+        (SERVICE_JOBS.name, "state"): list(SERVICE_STATES),
+    }
     for reading in (*ConsumerMetrics(settings_of()).read(), *ProducerMetrics().read()):
         for place, label in enumerate(reading.family.labels):
             if label not in NOT_LISTED and reading.values:

@@ -1,7 +1,9 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overnight_producer.driving.batching import Limits, Pace, fixed_points, measured, next_points
+from overnight_producer.driving.batching import Limits, Pace, expected_seconds, measured, next_points
 
 MANY = 10_000_000
 
@@ -60,41 +62,34 @@ def test_the_last_tasks_leave_no_slot_idle():
     assert next_points(pace, 1, 0) == 1
 
 
-def test_points_and_results_fit_into_a_message():
-    pace = after((1000, 0.01))
-    assert next_points(pace, MANY, 4, bytes_per_point=1024.0) == 256
-    assert next_points(pace, MANY, 4, bytes_per_point=1e9) == 1
-    assert next_points(pace, MANY, 4, bytes_per_point=1e-300) == 1000
+def test_results_fit_into_a_message():
     large = after((1, 0.0), result_bytes=1024 * 1024)
     assert next_points(measured(large, 1000, 0.0), MANY, 4) == 4
+    assert next_points(after((1000, 0.01), result_bytes=10**12), MANY, 4) == 1
+    assert next_points(replace(after((1000, 0.01)), result_bytes_per_point=1e-300), MANY, 4) == 1000
 
 
 def test_a_probe_tells_nothing():
     assert after((0, 1.0)) == Pace()
 
 
-def test_a_fixed_batch_shrinks_only_to_fit_the_message():
-    assert fixed_points(50, 0.0, 1000) == 50
-    assert fixed_points(50, 100.0, 1000) == 10
-    assert fixed_points(50, 5000.0, 1000) == 1
-
-
 @given(
     st.lists(st.tuples(st.integers(0, 1000), st.floats(-1.0, 1e6)), max_size=20),
     st.integers(1, MANY),
     st.integers(0, 1000),
-    st.floats(0, 1e12),
     st.integers(0, 10**9),
 )
-def test_a_task_is_never_empty_and_never_over_any_bound(
-    tasks, remaining, slots, bytes_per_point, result_bytes
-):
+def test_a_task_is_never_empty_and_never_over_any_bound(tasks, remaining, slots, result_bytes):
     pace = after(*tasks, result_bytes=result_bytes)
     limits = Limits()
-    points = next_points(pace, remaining, slots, bytes_per_point, limits)
+    points = next_points(pace, remaining, slots, limits)
     assert 1 <= points <= min(remaining, 1000)
     assert points <= max(1, 4 * max((each for each, _ in tasks), default=0))
     if points > 1:
-        assert points * bytes_per_point <= limits.max_bytes
         assert points * pace.result_bytes_per_point <= limits.max_result_bytes
         assert (points - 1) * 2 * max(slots, 1) < remaining
+
+
+def test_a_task_should_take_what_its_points_took_before():
+    assert expected_seconds(Pace(), 7) == 0.0
+    assert expected_seconds(after((10, 1.0), (10, 3.0), (1, 0.2)), 5) == 1.0

@@ -107,9 +107,10 @@ def test_a_result_fills_only_the_points_that_have_none(job):
     add(job, 7, [7, 8])
     assert add(job, 2, [-2, -3, -4, -5, -6, -7, -8, -9]) == 5
     assert results_of(job) == {2: -2, 3: -3, 4: 4, 5: -5, 6: -6, 7: 7, 8: 8, 9: -9}
-    assert job.is_done(2, 10)
-    assert not job.is_done(1, 10)
-    assert job.missing_ranges() == [(0, 2), (10, 20)]
+    with job.commit() as tx:
+        assert tx.gaps(2, 10) == []
+        assert tx.gaps(1, 10) == [(1, 2)]
+        assert tx.gaps(0, 20) == [(0, 2), (10, 20)]
 
 
 def test_points_can_be_done_without_a_value(job):
@@ -145,10 +146,10 @@ def test_whatever_results_come_the_first_of_each_point_is_kept(tmp_path_factory,
             assert add(job, start, [[number, point] for point in range(start, stop)]) == len(new)
         assert results_of(job) == expected
         assert job.progress().done == len(expected)
-        missing = {point for start, stop in job.missing_ranges() for point in range(start, stop)}
-        assert missing == set(range(20)) - set(expected)
-        for start in range(20):
-            assert job.is_done(start, 20) == (not any(point >= start for point in missing))
+        with job.commit() as tx:
+            for first in range(20):
+                missing = {point for start, stop in tx.gaps(first, 20) for point in range(start, stop)}
+                assert missing == set(range(first, 20)) - set(expected)
     rows = sorted(results_of(job))
     assert rows == sorted(set(rows))
 

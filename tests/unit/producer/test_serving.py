@@ -14,7 +14,7 @@ from overnight_producer.jobs.folder import FoundJob, JobsFolder
 from overnight_producer.jobs.home import job_path
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState, Progress
-from overnight_producer.serving import next_in_line, submitted, unfinished
+from overnight_producer.serving import JOB_STATES, next_in_line, states_of, submitted, unfinished
 from support.job_files import add, spec_of
 
 MORNING = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,6 +54,20 @@ def test_the_oldest_jobs_get_the_places_that_are_free():
     jobs = [found("new", 9), found("old", 1), found("middle", 5)]
     names = [[job.spec.id for job in next_in_line(jobs, taken, 3)] for taken in range(5)]
     assert names == [["old", "middle", "new"], ["old", "middle"], ["old"], [], []]
+
+
+def test_submitted_jobs_are_counted_by_where_they_are():
+    def job(state="running", why="", submitted=True):
+        return FoundJob(Path("j"), spec_of(9, submitted=submitted), progress(state, why))
+
+    jobs = [
+        *(job(), job(submitted=False), job("paused", submitted=False)),
+        *(job("paused", "20 given up"), job("paused", "no consumer"), job("paused", PAUSED_BY_REQUEST)),
+        *(job("done"), job("cancelled")),
+    ]
+    counted = {"in_line": 1, "driven": 3, "paused": 2, "paused_by_request": 1, "done": 1, "cancelled": 1}
+    assert states_of(jobs, 3) == counted
+    assert tuple(states_of([], 0)) == JOB_STATES
 
 
 @pytest.fixture

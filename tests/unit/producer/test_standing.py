@@ -5,31 +5,14 @@ import pytest
 from overnight_common.brokers.base import BrokerState, Depth
 from overnight_producer.views import standing
 from support.job_files import spec_of
-from support.standings import Clock, progress_of, snapshot_of
+from support.standings import Clock, snapshot_of
 
 SPEC = spec_of(1797, queue="gpu", broker="amqp://rabbit:5672/farm", method="lib:slow")
 
 
-def test_the_rate_of_short_tasks_is_what_was_measured():
-    assert standing.rate(snapshot_of(700)) == 12.4
-
-
-def test_the_rate_of_long_tasks_follows_from_the_busy_slots():
-    # 15 minutes a point: hardly any half minute sees one finish.
-    progress = progress_of(8, tasks_done=8, seconds=8 * 900.0)
-    snapshot = snapshot_of(0, progress=progress, points_per_second=0.0, slots_busy=32.0)
-    assert standing.rate(snapshot) == pytest.approx(32 / 900)
-    assert standing.eta_seconds(snapshot) == pytest.approx((1797 - 8) * 900 / 32)
-
-
 def test_there_is_no_eta_before_there_is_a_rate():
     snapshot = snapshot_of(0, points_per_second=0.0)
-    assert standing.eta_seconds(snapshot) is None
     assert standing.ending_phrase(snapshot, 0.0) == "waiting for the first result"
-
-
-def test_given_up_points_are_not_waited_for():
-    assert standing.eta_seconds(snapshot_of(1790, given_up=7)) == 0.0
 
 
 def test_an_absurd_eta_is_no_error():

@@ -32,7 +32,7 @@ def test_a_line_comes_every_ten_seconds_and_not_oftener():
     shown = Shown()
     for _ in range(4 * 35):
         shown.show(0.25, 100)
-    assert len(shown.lines) == 1 + 3
+    assert len(shown.lines) == 1 + 4
 
 
 def test_a_line_comes_at_each_tenth_of_the_way():
@@ -43,10 +43,12 @@ def test_a_line_comes_at_each_tenth_of_the_way():
     assert tenths == ["10", "20", "30", "40", "50", "60", "70", "80", "90"]
 
 
-def test_a_job_resumed_in_the_middle_does_not_begin_with_a_step():
+def test_a_job_joined_in_the_middle_begins_with_where_it_stands():
     shown = Shown()
-    shown.show(2.0, 900)
-    assert len(shown.lines) == 1
+    shown.show(0.1, 900)
+    assert shown.lines[1].startswith("900 of 1,797 points (50 %)")
+    shown.show(2.0, 901)
+    assert len(shown.lines) == 2
 
 
 def test_a_fast_job_does_not_flood_the_log():

@@ -3,12 +3,10 @@ import json
 
 import pytest
 
-from overnight_common.messages import Cause, Failure
 from overnight_producer.jobs.home import job_path
 from overnight_producer.jobs.jobfile import JobFile
-from overnight_producer.jobs.ranges import Range, RangeState
 from overnight_producer.jobs.records import JobState
-from overnight_producer.reports.watching import Watcher, ending_of, watch
+from overnight_producer.reports.watching import ending_of, watch
 from overnight_producer.views.view import ConsoleKind
 from support.job_files import add, spec_of
 from support.standings import progress_of
@@ -73,40 +71,6 @@ def test_ctrl_c_ends_the_watching_and_not_the_job(tmp_path, job):
         status, events = watched(tmp_path, Steps(interrupt))
     assert status == 0
     assert "goes on" in events[-1]["text"]
-
-
-def test_the_rate_is_measured_between_looks(job):
-    watcher = Watcher(job)
-    assert watcher.look(0.0, 5000.0).points_per_second == 0.0
-    add(job, 0, [0.0] * 20)
-    snapshot = watcher.look(10.0, 5010.0)
-    assert snapshot.points_per_second == pytest.approx(2.0)
-    assert snapshot.slots_busy == pytest.approx(0.05)  # one task of 0.5 s in 10 s
-    for second in range(11, 60):
-        snapshot = watcher.look(float(second), 5000.0 + second)
-    add(job, 20, [0.0] * 30)
-    assert watcher.look(60.0, 5060.0).points_per_second == pytest.approx(1.0)  # 30 in the last 30 s
-
-
-def test_a_watcher_that_came_late_begins_with_the_mean_rate(job):
-    add(job, 0, [0.0] * 20)  # at 1000 s
-    assert Watcher(job).look(0.0, 1010.0).points_per_second == pytest.approx(2.0)
-
-
-def test_a_watcher_names_consumers_that_never_did_a_task(job):
-    add(job, 0, [0.0] * 20, consumer="good")
-    with job.commit() as tx:
-        for name in ("good", "bad"):
-            tx.accuse(name, Failure(Cause.METHOD_UNAVAILABLE, "", "no torch"), at=5000.0)
-    assert Watcher(job).look(0.0, 5010.0).accused == {"bad": "method_unavailable: no torch"}
-    assert Watcher(job).look(0.0, 5200.0).accused == {}
-
-
-def test_tasks_out_are_those_in_flight(job):
-    with job.commit() as tx:
-        tx.cut([Range(0, 7, RangeState.PUBLISHED, attempt=1), Range(7, 14, RangeState.RUNNING, attempt=1)])
-        tx.cut([Range(14, 21)])
-    assert Watcher(job).look(0.0, 0.0).tasks_out == 2
 
 
 @pytest.mark.parametrize(
