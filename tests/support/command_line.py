@@ -139,6 +139,11 @@ class Desk:
         home = ("--home", str(self.home))
         return self._start("overnight_consumer", (*home, *arguments), variables, folder)
 
+    def driver_without_acks(self, *arguments: str) -> Program:
+        """Start `overnight` with a driver that gets a reply and then neither writes nor acks anything."""
+        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        return self._start("support.driver_without_acks", arguments, {"PYTHONPATH": path})
+
     def _start(
         self, module: str, arguments: tuple[str, ...], variables: dict[str, str], folder: Path | None = None
     ) -> Program:
