@@ -193,11 +193,13 @@ def test_replies_survive_25_drivers_that_are_killed_before_they_ack_them(rabbit_
     desk = rabbit_desk
     desk.hold(HELD_FROM)
     consumer = desk.consumer("--methods", "counted:noisy", "--slots", "2")
-    driver = desk.driver_without_acks(*RUN)
+    driver = desk.disturbed("without-acks", "overnight_producer", *RUN)
     for killed in range(25):
         driver.wait_until_it_says("a reply has come")
         driver.kill()
-        driver = desk.driver_without_acks(*RUN) if killed < 24 else desk.start(*RUN)
+        driver = (
+            desk.disturbed("without-acks", "overnight_producer", *RUN) if killed < 24 else desk.start(*RUN)
+        )
     desk.let_go()
     ended = driver.wait()
 

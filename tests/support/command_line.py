@@ -139,10 +139,12 @@ class Desk:
         home = ("--home", str(self.home))
         return self._start("overnight_consumer", (*home, *arguments), variables, folder)
 
-    def driver_without_acks(self, *arguments: str) -> Program:
-        """Start `overnight` with a driver that gets a reply and then neither writes nor acks anything."""
+    def disturbed(self, how: str, program: str, *arguments: str, **variables: str) -> Program:
+        """Start one of our programs in a world that `support.disturbed` has disturbed."""
         path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-        return self._start("support.driver_without_acks", arguments, {"PYTHONPATH": path})
+        home = ("--home", str(self.home)) if program == "overnight_consumer" else ()
+        words = (how, program, *home, *arguments)
+        return self._start("support.disturbed", words, {"PYTHONPATH": path, **variables})
 
     def _start(
         self, module: str, arguments: tuple[str, ...], variables: dict[str, str], folder: Path | None = None

@@ -14,6 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from overnight_common.awake import awake_seconds
 from overnight_common.brokers import embedded_tables as tables
 from overnight_common.brokers.base import BrokerState, Delivery, Depth, LossReason, Message
 from overnight_common.brokers.embedded_subscription import EmbeddedSubscription, properties_of, settle
@@ -26,6 +27,7 @@ from overnight_common.errors import (
     RefusedError,
     TooLargeError,
 )
+from overnight_common.file_systems import refuse_network_share
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -99,9 +101,11 @@ class EmbeddedBroker:
         """Open or make the file.
 
         Raises:
+            BadInputError: it is on a network share.
             BrokerUnreachableError: the folder cannot be used, or the file stayed locked.
             BrokerError: the file is damaged, or is not of this version.
         """
+        refuse_network_share(self._path)
         self._loop = asyncio.get_running_loop()
         until = self._loop.time() + deadline_seconds
         while True:
@@ -156,7 +160,7 @@ class EmbeddedBroker:
 
     async def depth(self, queue: str) -> Depth | None:
         """Return how many messages a queue holds, or None if there is no such queue."""
-        return await self._call(lambda db: self._work.depth(db, queue, self._loop.time()))
+        return await self._call(lambda db: self._work.depth(db, queue, awake_seconds()))
 
     def publish(self, queue: str, message: Message, on_settled: OnSettled) -> None:
         """Put a message into a queue and call `on_settled` once it is committed, or cannot be."""
@@ -305,7 +309,7 @@ class EmbeddedBroker:
                 self.flush_soon()
 
     def _return_lost_work(self, db: tables.Database) -> None:
-        lost = self._work.lost_owners(db, self._loop.time())
+        lost = self._work.lost_owners(db, awake_seconds())
         if lost:
             self._unwatched(lambda db: self._work.return_lost(db, lost))
 
