@@ -71,6 +71,10 @@ class Work:
         """Tell whether our lease has to be renewed; `now` is monotonic, in seconds, here and below."""
         return self.owner is not None and now >= self._beat_at
 
+    def beat_soon(self) -> None:
+        """Renew our lease with the next transaction."""
+        self._beat_at = 0.0
+
     def take_is_due(self, db: tables.Database) -> bool:
         """Tell, without writing, whether others left us something to do: messages, a queue, a lost lease."""
         if self.owner is not None and not tables.owner_exists(db, self.owner):
