@@ -15,6 +15,7 @@ from chaos.stage import BATCHES
 from overnight_common.brokers.base import reply_queue, task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.messages import Cause
+from overnight_producer.driving.reckoning import PUBLISH_FAILED, SILENT_TASK
 from overnight_producer.letters import Letter, with_letters
 from support.plain_loop import point_seeds
 from support.rabbitmq_use import unacked
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from support.rabbitmq import RabbitMQNode
 
 EMPTY_SECONDS = 30.0
+# Of the failed publishes only these may be in the queue all the same.
+IN_DOUBT = f"{PUBLISH_FAILED}NotConnectedError"
 GONE_SECONDS = 15.0
 # What a user finds in the folder afterwards, beside what was there before; anything else was left behind.
 NEW_IN_FOLDER = {".overnight", "out.npy", "begun", "__pycache__"}
@@ -82,9 +85,7 @@ def runs(stage: Stage, points: int) -> tuple[list[Rerun], int, list[str]]:
     again = reruns(times)
     with stage.desk.job() as job:
         dropped = job.dropped()
-    republished = sum(
-        count for reason, count in dropped.items() if reason.startswith(("publish_failed", "silent_task"))
-    )
+    republished = sum(count for reason, count in dropped.items() if reason in (IN_DOUBT, SILENT_TASK))
     found = [
         f"point {rerun.point} ran again at {rerun.again:.2f} (before: {rerun.before:.2f}) for no reason"
         for rerun in unexplained(again, stage.happened, max(BATCHES), republished)

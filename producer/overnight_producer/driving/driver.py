@@ -320,6 +320,8 @@ class Driver:
         """Return how many tasks may go out now."""
         if self._paused or self._ending is not None or self._broker.state is not BrokerState.CONNECTED:
             return 0
+        if self._link_broke:
+            return 0  # the queues may be gone with the broker's disk: first that is asked
         if not self._spec.fingerprint:
             return 1 - self._worklist.out  # the first reply pins the fingerprint of the code
         return self._window.size - self._worklist.out
