@@ -13,6 +13,7 @@ from overnight_common.brokers.base import task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.datasets import open_dataset
 from overnight_common.errors import BadInputError
+from overnight_common.file_systems import refuse_network_share
 from overnight_common.fingerprints import command_fingerprint
 from overnight_producer.describing import describe
 from overnight_producer.driving.task_maker import PointTooLargeError, TaskMaker
@@ -65,6 +66,7 @@ def check(wanted: Wanted, driving: Driving, place: Place) -> Plan:
     """
     faults = _Faults()
     dataset = _dataset(wanted, faults)
+    _home(place, faults)
     broker = _broker(place, faults)
     embedded = place.embedded
     params = _params(wanted, faults)
@@ -118,6 +120,13 @@ def _dataset(wanted: Wanted, faults: _Faults) -> DataSet | None:
     except BadInputError as error:
         faults.add(*error.faults)
         return None
+
+
+def _home(place: Place, faults: _Faults) -> None:
+    try:
+        refuse_network_share(place.home)
+    except BadInputError as error:
+        faults.add(*error.faults)
 
 
 def _broker(place: Place, faults: _Faults) -> Broker | None:

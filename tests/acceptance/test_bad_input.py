@@ -254,3 +254,26 @@ def test_json_goes_to_standard_output_line_by_line(desk: Desk) -> None:
     assert ended.status == 0, ended
     lines = [json.loads(line) for line in ended.output.splitlines()]
     assert lines[-1]["exit_status"] == 0
+
+
+def test_a_home_on_a_network_share_is_refused_by_both_programs_and_nothing_is_made(desk):
+    run = ("run", "counted:square", "--data", "range:3", "--output", "out.unknown")
+    for program, words in (
+        ("overnight_producer", run),
+        ("overnight_producer", ("dead", "list")),
+        ("overnight_consumer", ("--methods", "counted:square")),
+    ):
+        refused = desk.disturbed("on-a-share", program, *words).wait()
+        assert refused.status == 2, refused
+        assert "on a network share (nfs4)" in refused.output
+        assert "--home" in refused.output
+        assert not desk.home.exists()
+    assert "out.unknown" in desk.disturbed("on-a-share", "overnight_producer", *run).wait().output
+
+
+def test_jobs_on_a_network_share_are_not_opened_from_there(desk):
+    assert desk.overnight("run", "counted:square", "--data", "range:3", "--slots", "1").status == 0
+    for words in (("status",), ("resume",), ("export", "out.npy"), ("serve",)):
+        refused = desk.disturbed("on-a-share", "overnight_producer", *words).wait()
+        assert refused.status == 2, refused
+        assert "on a network share (nfs4)" in refused.output

@@ -184,3 +184,27 @@ def test_a_closed_standard_output_stops_no_run(desk):
     done = subprocess.run(["sh", "-c", f"{command} >&-"], cwd=desk.folder, check=False, timeout=120)
     assert done.returncode == 0
     assert desk.results().tobytes() == noise(POINTS).tobytes()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.timeout(300)
+def test_replies_survive_25_drivers_that_are_killed_before_they_ack_them(rabbit_desk: Desk) -> None:
+    # From 4.0 on a quorum queue buries what was delivered 20 times: the drivers have to fetch it from there.
+    desk = rabbit_desk
+    desk.hold(HELD_FROM)
+    consumer = desk.consumer("--methods", "counted:noisy", "--slots", "2")
+    driver = desk.disturbed("without-acks", "overnight_producer", *RUN)
+    for killed in range(25):
+        driver.wait_until_it_says("a reply has come")
+        driver.kill()
+        driver = (
+            desk.disturbed("without-acks", "overnight_producer", *RUN) if killed < 24 else desk.start(*RUN)
+        )
+    desk.let_go()
+    ended = driver.wait()
+
+    assert ended.status == 0, ended
+    assert consumer.stop().status == 0
+    assert_one_result_each(desk)
+    assert set(desk.calls().values()) == {1}
+    assert desk.overnight("dead", "list").output == "0 dead letters\n"

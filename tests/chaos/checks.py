@@ -12,9 +12,11 @@ import numpy as np
 from chaos.explaining import Rerun, reruns, unexplained
 from chaos.schedule import Kind
 from chaos.stage import BATCHES
-from overnight_common.brokers.base import DEAD_QUEUE, reply_queue, task_queue
+from overnight_common.brokers.base import reply_queue, task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.messages import Cause
+from overnight_producer.driving.reckoning import PUBLISH_FAILED, SILENT_TASK
+from overnight_producer.letters import Letter, with_letters
 from support.plain_loop import point_seeds
 from support.rabbitmq_use import unacked
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from support.rabbitmq import RabbitMQNode
 
 EMPTY_SECONDS = 30.0
+# Of the failed publishes only these may be in the queue all the same.
+IN_DOUBT = f"{PUBLISH_FAILED}NotConnectedError"
 GONE_SECONDS = 15.0
 # What a user finds in the folder afterwards, beside what was there before; anything else was left behind.
 NEW_IN_FOLDER = {".overnight", "out.npy", "begun", "__pycache__"}
@@ -81,9 +85,7 @@ def runs(stage: Stage, points: int) -> tuple[list[Rerun], int, list[str]]:
     again = reruns(times)
     with stage.desk.job() as job:
         dropped = job.dropped()
-    republished = sum(
-        count for reason, count in dropped.items() if reason.startswith(("publish_failed", "silent_task"))
-    )
+    republished = sum(count for reason, count in dropped.items() if reason in (IN_DOUBT, SILENT_TASK))
     found = [
         f"point {rerun.point} ran again at {rerun.again:.2f} (before: {rerun.before:.2f}) for no reason"
         for rerun in unexplained(again, stage.happened, max(BATCHES), republished)
@@ -103,13 +105,33 @@ async def queues(stage: Stage, node: RabbitMQNode | None) -> list[str]:
         found = []
         if not await _within(EMPTY_SECONDS, lambda: _empty(broker, task_queue("default"), stage, node)):
             found.append(f"task queue: {await broker.depth(task_queue('default'))}")
-        dead = await broker.depth(DEAD_QUEUE)
-        if dead is None or dead.ready:
-            found.append(f"dead letters: {dead}")
+        found += [
+            f"dead letter: {letter}" for letter in await _dead(broker) if not _of_a_lost_epoch(letter, stage)
+        ]
         replies = [reply_queue(spec.id, epoch) for epoch in range(1, spec.epoch + 1)]
         return found + [f"{queue} is still there" for queue in replies if await broker.depth(queue)]
     finally:
         await broker.close()
+
+
+async def _dead(broker: Broker) -> list[Letter]:
+    found: list[Letter] = []
+
+    async def act(letters: list[Letter]) -> list[Letter]:
+        found.extend(letters)
+        return []
+
+    await with_letters(broker, act)
+    return found
+
+
+def _of_a_lost_epoch(letter: Letter, stage: Stage) -> bool:
+    """Tell whether it is a reply whose queue went with the broker's disk; its task has come again since."""
+    wiped = any(happened.kind is Kind.WIPED for happened in stage.happened)
+    with stage.desk.job() as job:
+        spec = job.spec
+    earlier = {reply_queue(spec.id, epoch) for epoch in range(1, spec.epoch)}
+    return wiped and letter.type == "reply" and letter.from_queue in earlier
 
 
 async def _empty(broker: Broker, queue: str, stage: Stage, node: RabbitMQNode | None) -> bool:

@@ -1,7 +1,8 @@
 """Explain why points were run more than once: each further run is charged to a fault, which pays for so many.
 
 Pure. A point that runs again must have been begun before, and between the two beginnings something must have
-gone wrong that could send it round again: a child killed with it, or whoever held its delivery un-acked cut off.
+gone wrong that could send it round again: a child killed with it, whoever held its delivery un-acked cut off, or its
+reply lost with all queues.
 A driver whose publish was left in doubt sends a task again too; the job file counts those.
 """
 
@@ -27,6 +28,7 @@ class Happened:
         whom: the victim, in words.
         began, ended: monotonic seconds.
         consumers: how many consumers it cut off from what they held.
+        unread: points with a reply that may have been lost with its queue.
     """
 
     kind: Kind
@@ -34,6 +36,7 @@ class Happened:
     began: float
     ended: float
     consumers: int
+    unread: int = 0
 
     def tasks(self) -> int:
         """Return how many tasks it may have sent round again."""
@@ -68,7 +71,7 @@ def unexplained(again: list[Rerun], faults: list[Happened], batch: int, republis
         batch: points of the largest task.
         republished: tasks that the driver published anew because it was in doubt, at any time.
     """
-    room = [fault.tasks() * batch for fault in faults] + [republished * batch]
+    room = [fault.tasks() * batch + fault.unread for fault in faults] + [republished * batch]
     suspects = [
         [
             number

@@ -18,10 +18,21 @@ class Kind(enum.StrEnum):
     CUT = "link cut"
     STALL = "link stalled"
     LOCK = "broker's file locked"
+    ALARM = "memory alarm"
+    WIPED = "broker's disk wiped"
 
 
 # A deck of faults, which is shuffled and dealt again and again: in each, every kind comes up so many times.
-RABBITMQ = {Kind.CHILD: 6, Kind.CONSUMER: 3, Kind.DRIVER: 2, Kind.BROKER: 1, Kind.CUT: 4, Kind.STALL: 2}
+RABBITMQ = {
+    Kind.CHILD: 6,
+    Kind.CONSUMER: 3,
+    Kind.DRIVER: 2,
+    Kind.BROKER: 1,
+    Kind.CUT: 4,
+    Kind.STALL: 2,
+    Kind.ALARM: 1,
+    Kind.WIPED: 1,
+}
 EMBEDDED = {Kind.CHILD: 6, Kind.CONSUMER: 3, Kind.DRIVER: 3, Kind.LOCK: 2}
 AFTER_SECONDS = (0.2, 1.6)
 LASTS_SECONDS = {
@@ -32,6 +43,8 @@ LASTS_SECONDS = {
     Kind.CUT: (0.0, 3.0),
     Kind.STALL: (0.2, 3.0),
     Kind.LOCK: (0.2, 3.0),
+    Kind.ALARM: (0.5, 4.0),
+    Kind.WIPED: (0.0, 1.0),
 }
 # One stall in four outlasts the heartbeats, so that both sides give the link up.
 LONG_STALL_SECONDS = 12.0

@@ -171,6 +171,10 @@ class Stage:
                 return self._break_link(self.driver if own else consumer, fault)
             case Kind.LOCK:
                 return self._lock_file(fault)
+            case Kind.ALARM:
+                return self._alarm(fault)
+            case Kind.WIPED:
+                return self._kill_broker(fault, wiped=True)
 
     async def _kill_child(self, fault: Fault) -> None:
         children = [pid for kept in self.consumers for pid in _children(kept.program.pid)]
@@ -190,14 +194,33 @@ class Stage:
         await asyncio.sleep(fault.lasts)
         kept.start()
 
-    async def _kill_broker(self, fault: Fault) -> None:
+    async def _kill_broker(self, fault: Fault, wiped: bool = False) -> None:
         assert self.node is not None
+        assert self.desk.broker is not None
         async with self._broker_at_work:
             began = time.monotonic()
             await asyncio.to_thread(self.node.kill)
+            unread = 0
+            if wiped:
+                self.node.wipe(self.desk.broker)
+                unread = await asyncio.to_thread(self._begun_and_not_done)
             await asyncio.sleep(fault.lasts)
             await asyncio.to_thread(self.node.start)
-            self._note(fault, "RabbitMQ", began, CONSUMERS)
+            self._note(fault, "RabbitMQ", began, CONSUMERS, unread)
+
+    def _begun_and_not_done(self) -> int:
+        """Count the points whose reply may have been lost with the queues; those that still run are among them."""
+        begun = {int(line.split()[0]) for line in (self.desk.folder / "begun").read_text().splitlines()}
+        return len(begun - set(self.desk.points_done()))
+
+    async def _alarm(self, fault: Fault) -> None:
+        assert self.node is not None
+        async with self._broker_at_work:
+            began = time.monotonic()
+            await asyncio.to_thread(self.node.set_memory_alarm, True)
+            await asyncio.sleep(fault.lasts)
+            await asyncio.to_thread(self.node.set_memory_alarm, False)
+            self._note(fault, "RabbitMQ", began, 0)
 
     async def _break_link(self, kept: Kept, fault: Fault) -> None:
         assert kept.link is not None
@@ -221,8 +244,8 @@ class Stage:
             file.execute("ROLLBACK")
         self._note(fault, FILE_NAME, began, 0)
 
-    def _note(self, fault: Fault, whom: str, began: float, consumers: int) -> None:
-        self.happened.append(Happened(fault.kind, whom, began, time.monotonic(), consumers))
+    def _note(self, fault: Fault, whom: str, began: float, consumers: int, unread: int = 0) -> None:
+        self.happened.append(Happened(fault.kind, whom, began, time.monotonic(), consumers, unread))
 
     # --- what runs ----------------------------------------------------------------------------------
 

@@ -41,6 +41,17 @@ def test_a_cut_consumer_explains_what_it_may_have_held() -> None:
     assert len(unexplained(again, [cut(11, 11)], 1, 0)) == 2
 
 
+def test_a_wiped_broker_explains_the_replies_that_were_lost_with_it_too() -> None:
+    again = [Rerun(point, 10, 12) for point in range(3 * HELD_TASKS + 5)]
+    wiped = Happened(Kind.WIPED, "RabbitMQ", 11, 11, 3, unread=4)
+    assert len(unexplained(again, [wiped], 1, 0)) == 1
+
+
+def test_an_alarm_explains_nothing() -> None:
+    alarm = Happened(Kind.ALARM, "RabbitMQ", 10, 12, 0)
+    assert unexplained([Rerun(1, 10, 12)], [alarm], 1, 0) == [Rerun(1, 10, 12)]
+
+
 def test_a_driver_whose_fate_has_no_effect_on_runs_explains_none() -> None:
     driver = Happened(Kind.DRIVER, "driver", 11, 11, 0)
     assert unexplained([Rerun(1, 10, 12)], [driver], 1, 0) == [Rerun(1, 10, 12)]

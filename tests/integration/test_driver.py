@@ -10,12 +10,14 @@ import pytest
 from overnight_common.brokers.base import DEAD_QUEUE, Message, reply_queue, task_queue
 from overnight_common.brokers.embedded import EmbeddedBroker
 from overnight_common.datasets import open_dataset
+from overnight_common.errors import BrokerUnreachableError
 from overnight_common.messages import VERSION, Cause, Failure, Reply, decode_task, encode
 from overnight_common.values import encode_values
 from overnight_producer.driving.driver import Driver, DriverSettings, Ending, EndingKind
 from overnight_producer.jobs.jobfile import JobFile
-from support.broker_use import opened
+from support.broker_use import opened, until
 from support.job_files import new_job
+from support.memory_broker import MemoryBroker
 
 QUEUE = task_queue("default")
 FAST = DriverSettings(max_message_bytes=1 << 20, silence_seconds=0.3, no_consumer_timeout_seconds=30.0)
@@ -293,6 +295,39 @@ def test_a_deleted_reply_queue_begins_a_new_epoch_and_nothing_is_lost(tmp_path):
         assert values_of(job) == [float(index) for index in range(20)]
         assert job.spec.epoch == 2
         assert len({task.reply_to for task in farm.tasks}) == 2
+
+
+def test_after_a_break_nothing_is_published_before_the_reply_queue_was_looked_for(tmp_path):
+    # A broker that lost its disk has no exchange either: each publish would end the channel for all others.
+    class Mute(MemoryBroker):
+        mute = False
+
+        async def depth(self, queue):
+            if self.mute:
+                raise BrokerUnreachableError("no answer")
+            return await super().depth(queue)
+
+    async def main():
+        broker = Mute()
+        broker.hold_confirms = True
+        with contextlib.closing(open_dataset(job.spec.data_uri)) as data:
+            driver = Driver(job, broker, data, QUEUE, replace(FAST, window=2))
+            driving = asyncio.create_task(driver.run())
+            await until(lambda: len(broker.published) == 2, "the window is full")
+            broker.mute = True
+            broker.break_link()
+            broker.mend_link()
+            driver.wake()
+            await until(lambda: driver.snapshot().tasks_out == 0, "both wait again")
+            await asyncio.sleep(0.6)  # well over their back-off
+            assert len(broker.published) == 2
+            broker.mute = False
+            await until(lambda: len(broker.published) == 4, "both are published again")
+            driver.end(Ending(EndingKind.INTERRUPTED))
+            await driving
+
+    with make_job(tmp_path, 10) as job:
+        asyncio.run(main())
 
 
 def test_a_cancel_request_ends_driving_and_deletes_the_reply_queue(tmp_path):

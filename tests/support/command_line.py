@@ -140,6 +140,13 @@ class Desk:
         variables = {"OVERNIGHT_DEVICE": "cpu", **variables}
         return self._start("overnight_consumer", (*home, *arguments), variables, folder)
 
+    def disturbed(self, how: str, program: str, *arguments: str, **variables: str) -> Program:
+        """Start one of our programs in a world that `support.disturbed` has disturbed."""
+        path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+        home = ("--home", str(self.home)) if program == "overnight_consumer" else ()
+        words = (how, program, *home, *arguments)
+        return self._start("support.disturbed", words, {"PYTHONPATH": path, **variables})
+
     def _start(
         self, module: str, arguments: tuple[str, ...], variables: dict[str, str], folder: Path | None = None
     ) -> Program:

@@ -169,6 +169,11 @@ class RabbitMQNode:
         self.eval(f'rabbit_vhost:add(<<"{name}">>, <<"test">>), {rights}, ok.')
         return f"amqp://guest:guest@127.0.0.1:{self.port}/{name}"
 
+    def wipe(self, url: str) -> None:
+        """Take all data from the node, which does not run; its operator has it begin with the virtual host of `url`."""
+        shutil.rmtree(self._folder / "data")
+        self._configure(f"default_vhost = {urlsplit(url).path.removeprefix('/')}\n")
+
     def user(self, url: str, *, configure: str = "", write: str = ".*", read: str = ".*") -> str:
         """Return `url` for a fresh user with these rights (regular expressions) on its virtual host."""
         parts = urlsplit(url)
@@ -217,6 +222,9 @@ class RabbitMQNode:
         (self._folder / "enabled_plugins").write_text("[rabbitmq_prometheus].\n")
         # Figures of quorum queues are 5 s behind by default; tests wait for them.
         (self._folder / "advanced.config").write_text("[{rabbit, [{quorum_tick_interval, 200}]}].\n")
+        self._configure()
+
+    def _configure(self, more: str = "") -> None:
         (self._folder / "rabbitmq.conf").write_text(
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
             "prometheus.tcp.ip = 127.0.0.1\n"
@@ -225,7 +233,7 @@ class RabbitMQNode:
             "vm_memory_high_watermark.absolute = 1GB\n"
             "disk_free_limit.absolute = 10MB\n"
             "log.console = false\n"
-            "log.file.level = warning\n"
+            "log.file.level = warning\n" + more
         )
 
     def _command(self, *words: str) -> list[str]:

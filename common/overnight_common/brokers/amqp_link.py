@@ -6,11 +6,14 @@ import asyncio
 import contextlib
 import logging
 import random
+import struct
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pika.channel
 import pika.exceptions
+import pika.frame
+import pika.spec
 from pika.adapters.asyncio_connection import AsyncioConnection
 from pika.adapters.utils import connection_workflow
 
@@ -31,6 +34,7 @@ ASK_DEADLINE_SECONDS = 10.0
 # A link that lived this long was a good one: the next back-off starts afresh.
 STEADY_SECONDS = 5.0
 _ABORT_GRACE_SECONDS = 2.0
+_UnknownType = pika.exceptions.InvalidFieldTypeException
 _LOSSES = {
     pika.exceptions.AMQPHeartbeatTimeout: LossReason.HEARTBEAT,
     pika.exceptions.ConnectionClosedByBroker: LossReason.CLOSED_BY_BROKER,
@@ -97,6 +101,24 @@ class _RawChannel(pika.channel.Channel):  # type: ignore[misc]  # pika has no ty
             self.basic_nack(method_frame.method.delivery_tag, requeue=True)
 
 
+def frame_of(buffer: bytes) -> tuple[int, Any]:
+    """Return how many bytes the first frame takes and the frame; 0 and None while it is not all there.
+
+    A message's header that pika cannot read (a NaN, a time after the year 9999) becomes one without properties: an
+    error would end the connection, and the message would come again on the next one, for ever.
+    """
+    try:
+        found: tuple[int, Any] = pika.frame.decode_frame(buffer)
+    except (struct.error, LookupError, ValueError, OverflowError, OSError, _UnknownType) as error:
+        kind, channel, size = struct.unpack_from(">BHL", buffer)
+        if kind != pika.spec.FRAME_HEADER:
+            raise pika.exceptions.InvalidFrameError("a frame that cannot be read") from error
+        (body_bytes,) = struct.unpack_from(">Q", buffer, pika.spec.FRAME_HEADER_SIZE + 4)
+        end = pika.spec.FRAME_HEADER_SIZE + size + pika.spec.FRAME_END_SIZE
+        return end, pika.frame.Header(channel, body_bytes, pika.BasicProperties())
+    return found
+
+
 class _RawConnection(AsyncioConnection):  # type: ignore[misc]  # pika has no types
     """Send the frames of a few milliseconds in one write, and end without asking the peer."""
 
@@ -106,6 +128,9 @@ class _RawConnection(AsyncioConnection):  # type: ignore[misc]  # pika has no ty
 
     def _create_channel(self, channel_number: int, on_open_callback: Any) -> _RawChannel:
         return _RawChannel(self, channel_number, on_open_callback)
+
+    def _read_frame(self) -> tuple[int, Any]:
+        return frame_of(self._frame_buffer)
 
     def _adapter_emit_data(self, data: bytes) -> None:
         self._writes.add(data)

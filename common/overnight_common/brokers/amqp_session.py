@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from overnight_common.brokers.amqp_foreign import delivery_count, own_headers, text_of
 from overnight_common.brokers.amqp_link import ASK_DEADLINE_SECONDS
 from overnight_common.brokers.base import Delivery, Message
 
@@ -245,14 +246,13 @@ class Session:
         headers = properties.headers or {}
         message = Message(
             body,
-            properties.type or "",
-            properties.message_id or "",
-            _own_headers(headers) if headers else {},
+            text_of(properties.type),
+            text_of(properties.message_id),
+            own_headers(headers) if headers else {},
             properties.delivery_mode != 1,
         )
-        count = int(headers.get("x-delivery-count") or 0)  # pika hands out its own kind of int
         try:
-            self._on_delivery(Delivery(self._queue, message, count, (self, number)))
+            self._on_delivery(Delivery(self._queue, message, delivery_count(headers), (self, number)))
         except Exception as failure:  # noqa: BLE001 - a listener's fault must not break the link for all
             asyncio.get_running_loop().call_exception_handler(
                 {"message": f"the listener for {self._queue} failed", "exception": failure}
@@ -303,16 +303,3 @@ def _with_way_out(error: ChannelClosedError) -> str:
         way_out = "set consumer_timeout in the server's configuration above the longest task"
         return f"{error}. What runs goes on, but another consumer may run it too: {way_out}"
     return str(error)
-
-
-def _own_headers(headers: dict[str, Any]) -> dict[str, str | int]:
-    """Return what the publisher wrote; of the broker's own, only why it buried the message."""
-    own = {
-        name: int(value) if isinstance(value, int) else value
-        for name, value in headers.items()
-        if not name.startswith("x-")
-    }
-    if "x-first-death-reason" in headers and "reason" not in own:
-        own["reason"] = f"the broker: {headers['x-first-death-reason']}"
-        own["from_queue"] = headers.get("x-first-death-queue", "")
-    return own

@@ -14,6 +14,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from overnight_common.awake import awake_seconds
 from overnight_common.brokers import embedded_tables as tables
 from overnight_common.brokers.base import BrokerState, Delivery, Depth, LossReason, Message
 from overnight_common.brokers.embedded_subscription import EmbeddedSubscription, properties_of, settle
@@ -26,6 +27,7 @@ from overnight_common.errors import (
     RefusedError,
     TooLargeError,
 )
+from overnight_common.file_systems import refuse_network_share
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
@@ -75,6 +77,7 @@ class EmbeddedBroker:
         self._interval = _POLL_MIN_SECONDS
         self._flush_handle: asyncio.Handle | None = None
         self._poll_handle: asyncio.TimerHandle | None = None
+        self._full_handle: asyncio.TimerHandle | None = None
 
     @property
     def state(self) -> BrokerState:
@@ -99,9 +102,11 @@ class EmbeddedBroker:
         """Open or make the file.
 
         Raises:
+            BadInputError: it is on a network share.
             BrokerUnreachableError: the folder cannot be used, or the file stayed locked.
             BrokerError: the file is damaged, or is not of this version.
         """
+        refuse_network_share(self._path)
         self._loop = asyncio.get_running_loop()
         until = self._loop.time() + deadline_seconds
         while True:
@@ -111,8 +116,7 @@ class EmbeddedBroker:
             except sqlite3.OperationalError as error:
                 if not _is_busy(error) or self._loop.time() >= until:
                     raise BrokerUnreachableError(
-                        f"{self._path} cannot be opened: {error}; see that its folder can be written "
-                        "and that no other program locks it"
+                        f"{self._path} cannot be opened: {error}; {_way_out(error)}"
                     ) from error
             except OSError as error:
                 raise BrokerUnreachableError(f"{self._path} cannot be opened: {error}") from error
@@ -156,11 +160,11 @@ class EmbeddedBroker:
 
     async def depth(self, queue: str) -> Depth | None:
         """Return how many messages a queue holds, or None if there is no such queue."""
-        return await self._call(lambda db: self._work.depth(db, queue, self._loop.time()))
+        return await self._call(lambda db: self._work.depth(db, queue, awake_seconds()))
 
     def publish(self, queue: str, message: Message, on_settled: OnSettled) -> None:
         """Put a message into a queue and call `on_settled` once it is committed, or cannot be."""
-        if self._state is not BrokerState.CONNECTED or self._closed:
+        if self._state is BrokerState.DISCONNECTED or self._closed:
             self._settle_soon(on_settled, NotConnectedError(f"{self.address}: {self._reason}"))
         elif len(message.body) > self._max_message_bytes:
             size = f"{len(message.body)} bytes, over the limit of {self._max_message_bytes} bytes"
@@ -243,6 +247,9 @@ class EmbeddedBroker:
         except sqlite3.Error as error:
             self._failed(error)
             return
+        if self._state is BrokerState.BLOCKED:
+            _log.warning("%s: there is room on the disk again", self._path)
+            self._set_state(BrokerState.CONNECTED)
         written, self._work.pending = self._work.pending, Pending()
         for effect in effects:
             self.run(effect)
@@ -305,26 +312,39 @@ class EmbeddedBroker:
                 self.flush_soon()
 
     def _return_lost_work(self, db: tables.Database) -> None:
-        lost = self._work.lost_owners(db, self._loop.time())
+        lost = self._work.lost_owners(db, awake_seconds())
         if lost:
             self._unwatched(lambda db: self._work.return_lost(db, lost))
 
     # Losing the file, and finding it again.
 
     def _failed(self, error: sqlite3.Error) -> None:
-        """Wait for a lock; refuse while the disk is full, but keep the acks; give up the file on all else."""
+        """Wait for a lock, or for room on the disk; give up the file on all else."""
         if _is_busy(error):
             if self._flush_handle is None:
                 self._flush_handle = self._loop.call_later(_RETRY_SECONDS, self._flush)
         elif _code(error) == sqlite3.SQLITE_FULL:
-            acks, hand_backs = self._work.pending.acks, self._work.pending.hand_backs
-            self._work.fail(RefusedError(f"{self._path}: {error}; make room on that disk"))
-            self._work.pending.acks[:0], self._work.pending.hand_backs[:0] = acks, hand_backs
-            self._loop.call_later(_FULL_RETRY_SECONDS, self.flush_soon)
+            self._block(f"{self._path}: {error}; make room on that disk")
         elif isinstance(error, sqlite3.OperationalError):
             self._give_up_file(f"{self._path} cannot be used: {error}")
         else:
             self._give_up_file(_damage(self._path, error))
+
+    def _block(self, reason: str) -> None:
+        """Refuse what is to be published, keep the acks, and try again soon whether there is room."""
+        if self._state is BrokerState.CONNECTED:
+            _log.error("%s; it goes on by itself", reason)
+        self._set_state(BrokerState.BLOCKED)
+        acks, hand_backs = self._work.pending.acks, self._work.pending.hand_backs
+        self._work.fail(RefusedError(reason))
+        self._work.pending.acks[:0], self._work.pending.hand_backs[:0] = acks, hand_backs
+        if self._full_handle is None:
+            self._full_handle = self._loop.call_later(_FULL_RETRY_SECONDS, self._try_for_room)
+
+    def _try_for_room(self) -> None:
+        self._full_handle = None
+        self._work.beat_soon()  # so that something is written
+        self.flush_soon()
 
     def _give_up_file(self, reason: str) -> None:
         self._reason = reason
@@ -356,10 +376,10 @@ class EmbeddedBroker:
                 self.run(partial(listener, state))
 
     def _disconnect(self) -> None:
-        for handle in (self._flush_handle, self._poll_handle):
+        for handle in (self._flush_handle, self._poll_handle, self._full_handle):
             if handle is not None:
                 handle.cancel()
-        self._flush_handle = self._poll_handle = None
+        self._flush_handle = self._poll_handle = self._full_handle = None
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -392,6 +412,12 @@ def _identity(path: Path) -> tuple[int, int]:
 def _damage(path: Path, error: sqlite3.Error) -> str:
     way_out = "results are safe in the job files: move it away, then `overnight resume` each job"
     return f"{path} is damaged ({error}); {way_out}"
+
+
+def _way_out(error: sqlite3.Error) -> str:
+    if _code(error) == sqlite3.SQLITE_FULL:
+        return "make room on that disk"
+    return "see that its folder can be written and that no other program locks it"
 
 
 def _code(error: sqlite3.Error) -> int:

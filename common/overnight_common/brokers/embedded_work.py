@@ -71,6 +71,10 @@ class Work:
         """Tell whether our lease has to be renewed; `now` is monotonic, in seconds, here and below."""
         return self.owner is not None and now >= self._beat_at
 
+    def beat_soon(self) -> None:
+        """Renew our lease with the next transaction."""
+        self._beat_at = 0.0
+
     def take_is_due(self, db: tables.Database) -> bool:
         """Tell, without writing, whether others left us something to do: messages, a queue, a lost lease."""
         if self.owner is not None and not tables.owner_exists(db, self.owner):
@@ -144,12 +148,12 @@ class Work:
             self._host.flush_soon()
 
     def depth(self, db: tables.Database, queue: str, now: float) -> Depth | None:
-        """Count a queue, after the work of owners that are gone has come back to it."""
+        """Count a queue, after the work of owners that are gone has come back to it; `now` is awake seconds."""
         self.return_lost(db, self.lost_owners(db, now))
         return tables.count(db, queue)
 
     def lost_owners(self, db: tables.Database, now: float) -> list[tuple[int, int]]:
-        """Return row and beat of the owners whose work has to be returned."""
+        """Return row and beat of the owners whose work has to be returned; `now` is awake seconds."""
         others = [owner for owner in tables.owners(db) if owner[0] != self.owner]
         return self._leases.run_out(others, now)
 

@@ -100,7 +100,7 @@ class Leases:
     def run_out(self, owners: Iterable[tuple[int, int, Owner]], now: float) -> list[tuple[int, int]]:
         """Return row and beat of the owners that are gone or silent, given row, beat and identity of all.
 
-        `now` is a monotonic time in seconds.
+        `now` is in awake seconds: after a sleep of us all, nobody has lost anything.
         """
         seen, self._seen = self._seen, {}
         lost = []

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from overnight_common.awake import awake_seconds
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message, reply_queue
 from overnight_common.brokers.patience import AGAIN_SECONDS, patiently
 from overnight_common.dead_letters import bury
@@ -68,7 +69,7 @@ class Driver:
         With `recall`, tasks that an earlier driver left in the queue are void: they are sent again.
         `share` is what the drivers of one process on that queue have in common; None for a driver alone.
         """
-        now = time.monotonic()
+        now = awake_seconds()
         self._job = job
         self._spec = job.spec
         self._broker = broker
@@ -107,7 +108,7 @@ class Driver:
 
     def snapshot(self) -> Snapshot:
         """Return the figures of this moment for a view."""
-        now = time.monotonic()
+        now = awake_seconds()
         return Snapshot(
             progress=self._job.progress(),
             points_per_second=self._rates.points_per_second(now),
@@ -177,7 +178,7 @@ class Driver:
         if taken_up:
             await reclaim_replies(self._broker, self._spec.id, self._reply_queue)
         # What an earlier driver published, or was killed before it could, is asked for at once.
-        long_ago = time.monotonic() - self._settings.silence_seconds - HOUSEKEEPING_SECONDS
+        long_ago = awake_seconds() - self._settings.silence_seconds - HOUSEKEEPING_SECONDS
         for range_ in self._worklist.in_flight():
             self._silences.published(range_.start, range_.attempt, long_ago)
         subscription = await self._broker.subscribe(
@@ -244,7 +245,7 @@ class Driver:
 
     async def _rest(self) -> None:
         """Wait until there is something to do, then a moment longer, so that replies share a commit."""
-        now = time.monotonic()
+        now = awake_seconds()
         until = self._housekeeping_due
         due = self._worklist.next_due()
         if due is not None and self._room() > 0:
@@ -258,7 +259,7 @@ class Driver:
 
     def _cycle(self) -> None:
         """Write what has arrived and what goes out in one commit; then ack, then publish."""
-        now = time.monotonic()
+        now = awake_seconds()
         deliveries, self._arrived = self._arrived, []
         failed, self._failed_publishes = self._failed_publishes, []
         outgoing: list[tuple[Range, Message]] = []
@@ -288,7 +289,7 @@ class Driver:
 
     def _take_arrived_only(self) -> None:
         self._ending = self._ending or Ending(EndingKind.INTERRUPTED)
-        self._housekeeping_due = time.monotonic() + HOUSEKEEPING_SECONDS
+        self._housekeeping_due = awake_seconds() + HOUSEKEEPING_SECONDS
         self._cycle()
 
     def _take(self, tx: Transaction, delivery: Delivery, now: float, acks: list[Delivery]) -> None:
@@ -324,6 +325,8 @@ class Driver:
         """Return how many tasks may go out now."""
         if self._paused or self._ending is not None or self._broker.state is not BrokerState.CONNECTED:
             return 0
+        if self._link_broke:
+            return 0  # the queues may be gone with the broker's disk: first that is asked
         if not self._spec.fingerprint:
             return 1 - self._worklist.out  # the first reply pins the fingerprint of the code
         return self._window.size - self._worklist.out
@@ -419,7 +422,7 @@ class Driver:
             case "resume":
                 self._pause(False)
                 tx.set_state(JobState.RUNNING)
-                self._rates.last_done = time.monotonic()
+                self._rates.last_done = awake_seconds()
             case "retry":
                 return f"{self._retry(tx)} points wait again"
             case "window":

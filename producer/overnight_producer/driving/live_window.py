@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
+from overnight_common.awake import awake_seconds
 from overnight_common.errors import OvernightError
 from overnight_producer.driving.share import Load
 from overnight_producer.driving.window import FIRST_WINDOW, Sight, next_window
@@ -42,7 +42,7 @@ class LiveWindow:
         self.size = fixed or FIRST_WINDOW
         self.depth: Depth | None = None
         self.active = True
-        self._report(time.monotonic())
+        self._report(awake_seconds())
 
     def fix(self, tasks: int | None) -> None:
         """Hold it at so many tasks, or find it by measuring again."""
@@ -86,7 +86,7 @@ class LiveWindow:
             self._share.leave(self._job)
 
     def _look(self, waiting: int, unsettled: int, next_task_seconds: float) -> None:
-        self._report(time.monotonic())
+        self._report(awake_seconds())
         if self._fixed is not None:
             return
         part = self._share.part_of(self._job)

@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from overnight_common.errors import OvernightError
+from overnight_common.file_systems import refuse_network_share
 from overnight_common.messages import Cause, Encoded, Failure
 from overnight_producer.jobs.jobspec import JobSpec
 from overnight_producer.jobs.lock import DrivingLock
@@ -56,8 +57,10 @@ class JobFile:
         The file appears under its name only when it is whole.
 
         Raises:
+            BadInputError: it would be on a network share.
             JobFileError: there is one already, or it cannot be written.
         """
+        refuse_network_share(path)
         if path.exists():
             raise JobFileError(f"{path} exists already; resume that job or remove the file")
         new = path.with_name(path.name + ".new")
@@ -83,8 +86,10 @@ class JobFile:
         """Open the file of a job, to read it or (`driving`) to change it too; works while a driver writes.
 
         Raises:
+            BadInputError: it is on a network share.
             JobFileError: it is missing, not ours, damaged, or written by a newer version.
         """
+        refuse_network_share(path)
         if not path.is_file():
             raise JobFileError(f"there is no job file at {path}")
         with _explaining(path):

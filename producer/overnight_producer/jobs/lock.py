@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from overnight_common.errors import OvernightError
@@ -37,16 +38,23 @@ class DrivingLock:
 
         Raises:
             JobBusyError: another process, or another lock of this one, has it.
+            OvernightError: there can be no lock.
         """
         self.path = job_path.with_name(job_path.name + ".lock")
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise OvernightError(
+                f"{self.path} cannot be made: {error.strerror}; look at the folder, its rights and its disk"
+            ) from error
         if not _locked(self._fd):
             owner = _pid_in(self._fd)
             os.close(self._fd)
             raise JobBusyError(job_path, owner)
         # The file is never deleted: a second driver could then lock a file that no longer has a name.
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
+        with suppress(OSError):  # on a full disk nobody can read who we are; locked it is all the same
+            os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
         """Let go of the job; does nothing the second time."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from overnight_common.brokers.base import DEAD_QUEUE
 from overnight_common.brokers.opening import open_broker
-from overnight_common.errors import BrokerError
+from overnight_common.errors import BadInputError, BrokerError
+from overnight_common.file_systems import refuse_network_share
 from overnight_producer.options import environment
 from overnight_producer.reports import machine
 from overnight_producer.reports.queue_report import has_begun
@@ -223,6 +224,10 @@ def _shared_memory(size: int | None) -> Finding:
 
 def _home(home: Path) -> Finding:
     figures = {"path": str(home.absolute())}
+    try:
+        refuse_network_share(home)
+    except BadInputError as error:
+        return Finding("home", str(error), Verdict.ERROR, "name a local folder with --home", figures)
     place = home
     while not place.exists() and place != place.parent:
         place = place.absolute().parent

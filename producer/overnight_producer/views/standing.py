@@ -110,9 +110,7 @@ def troubles(snapshot: Snapshot, spec: JobSpec, lonely: bool) -> list[str]:
     if snapshot.broker is BrokerState.DISCONNECTED:
         lines.append(f"no link to the broker{_at(spec)}; trying again, nothing is lost")
     if snapshot.broker is BrokerState.BLOCKED:
-        lines.append(
-            "the broker takes no tasks now (memory or disk alarm); goes on by itself once that is over"
-        )
+        lines.append(_blocked(spec))
     if lonely and snapshot.broker is not BrokerState.DISCONNECTED:
         lines.append(f"no consumer on queue {spec.queue}: start one with `{consumer_command(spec)}`")
     accused = sorted(snapshot.accused.items())
@@ -123,6 +121,12 @@ def troubles(snapshot: Snapshot, spec: JobSpec, lonely: bool) -> list[str]:
     if len(accused) > ACCUSED_SHOWN:
         lines.append(f"and {counted(len(accused) - ACCUSED_SHOWN, 'more consumer')} like that")
     return lines + stragglers(snapshot)
+
+
+def _blocked(spec: JobSpec) -> str:
+    if spec.broker.startswith("embedded"):
+        return f"the disk of the broker's file is full{_at(spec)}; make room, then it goes on by itself"
+    return "the broker takes no tasks now (memory or disk alarm); goes on by itself once that is over"
 
 
 def stragglers(snapshot: Snapshot) -> list[str]:

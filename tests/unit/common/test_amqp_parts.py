@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import struct
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overnight_common.brokers.amqp_address import Address
-from overnight_common.brokers.amqp_link import backoff_seconds
+from overnight_common.brokers.amqp_foreign import (
+    LONGEST_TEXT,
+    MOST_HEADERS,
+    delivery_count,
+    own_headers,
+    text_of,
+)
+from overnight_common.brokers.amqp_link import backoff_seconds, frame_of
 from overnight_common.brokers.amqp_session import Consumer, plan_consumers, split_acks
 from overnight_common.brokers.amqp_topology import DEAD, REPLIES, TASKS, shape_of
 from overnight_common.brokers.amqp_writes import WRITE_SECONDS, GroupedWrites
@@ -179,3 +188,62 @@ def test_what_is_written_after_a_silence_leaves_at_once_and_what_follows_leaves_
         assert second_at - first_at >= WRITE_SECONDS - 0.001
 
     asyncio.run(write())
+
+
+def header_frame(properties: bytes) -> bytes:
+    """Return a whole frame of AMQP that announces a body of 7 bytes on channel 3."""
+    payload = struct.pack(">HHQ", 60, 0, 7) + properties
+    return struct.pack(">BHL", 2, 3, len(payload)) + payload + b"\xce"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"d" + struct.pack(">d", math.nan), b"T" + b"\xff" * 8, b"f" + struct.pack(">f", math.inf), b"?"],
+)
+def test_a_message_whose_properties_cannot_be_read_comes_without_them(value: bytes) -> None:
+    table = b"\x01n" + value
+    headers = struct.pack(">H", 1 << 13) + struct.pack(">I", len(table)) + table
+    frame = header_frame(headers)
+    end, found = frame_of(frame + b"more")
+    assert end == len(frame)
+    assert (found.channel_number, found.body_size, found.properties.headers) == (3, 7, None)
+
+
+def test_readable_frames_are_read_as_they_are_and_a_part_of_one_is_waited_for() -> None:
+    frame = header_frame(struct.pack(">H", 1 << 13) + struct.pack(">I", 4) + b"\x01nt\x01")
+    assert frame_of(frame)[1].properties.headers == {"n": True}
+    assert frame_of(frame[:-1]) == (0, None)
+
+
+def test_an_unreadable_frame_that_is_no_messages_header_breaks_the_link() -> None:
+    with pytest.raises(Exception, match="cannot be read"):
+        frame_of(struct.pack(">BHL", 1, 0, 4) + b"\xff" * 4 + b"\xce")
+
+
+def test_whatever_a_stranger_wrote_becomes_small_texts_and_integers() -> None:
+    strange = {
+        "n": None,
+        "b": b"\xff",
+        b"\xfe": [1, {"x": 2.5}],
+        "t": True,
+        "long": "x" * 9000,
+        "x-death": [],
+    }
+    assert own_headers(strange) == {
+        "n": "",
+        "b": "\ufffd",
+        "\ufffd": "[1, {'x': 2.5}]",
+        "t": 1,
+        "long": "x" * LONGEST_TEXT,
+    }
+    assert len(own_headers({str(n): n for n in range(500)})) == MOST_HEADERS
+    assert own_headers({"x-first-death-reason": "delivery_limit", "x-first-death-queue": "q"}) == {
+        "reason": "the broker: delivery_limit",
+        "from_queue": "q",
+    }
+    assert [text_of(value) for value in (None, "", b"\xc3", 5)] == ["", "", "\ufffd", "5"]
+
+
+@pytest.mark.parametrize(("count", "expected"), [(None, 0), (3, 3), ("abc", 0), ([], 0), (True, 1)])
+def test_only_a_number_is_a_delivery_count(count: object, expected: int) -> None:
+    assert delivery_count({"x-delivery-count": count}) == expected

@@ -366,7 +366,8 @@ def test_a_file_locked_past_the_deadline_is_unreachable(path: Path) -> None:
 
 def test_while_the_disk_is_full_publishes_are_refused_and_acks_are_kept(path: Path) -> None:
     async def run() -> None:
-        broker, outcomes = EmbeddedBroker(path), Outcomes()
+        broker, outcomes, heard = EmbeddedBroker(path), Outcomes(), list[BrokerState]()
+        broker.on_state(heard.append)
         async with opened(broker):
             await broker.declare(TASKS)
             await put(broker, TASKS, b"a", b"b")
@@ -382,7 +383,7 @@ def test_while_the_disk_is_full_publishes_are_refused_and_acks_are_kept(path: Pa
             (error,) = await outcomes.wait(1)
             assert isinstance(error, RefusedError)
             assert "full" in str(error)
-            assert broker.state is BrokerState.CONNECTED
+            assert broker.state is BrokerState.BLOCKED
             assert inbox.losses == 0
 
             async def acked() -> bool:
@@ -392,6 +393,7 @@ def test_while_the_disk_is_full_publishes_are_refused_and_acks_are_kept(path: Pa
             await until_async(acked, "the ack that waited")
             db.execute("PRAGMA max_page_count = 1000000")
             await put(broker, TASKS, bytes(1_000_000))
+            assert [state.value for state in heard] == ["connected", "blocked", "connected"]
 
     asyncio.run(run())
 

@@ -194,3 +194,12 @@ def test_a_file_in_the_current_folder_does_not_stand_in_for_a_module(tmp_path, m
     cores, sqlite = machine.ask_consumer()
     assert sqlite
     assert cores.usable is not None
+
+
+def test_a_home_on_a_network_share_prevents_a_run(tmp_path, monkeypatch):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("1 1 0:9 / / rw - nfs4 filer:/x rw\n")
+    monkeypatch.setattr("overnight_common.file_systems.MOUNTS", mounts)
+    status, text = examined(tmp_path)
+    assert status == 1
+    assert "network share (nfs4)" in text
