@@ -145,7 +145,7 @@ class Driver:
                 self._queue,
                 self._tasks_waiting,
                 lambda: len(self._unsettled),
-                lambda: expected_seconds(self._pace, self._batch_points(time.monotonic())),
+                lambda: expected_seconds(self._pace, self._batch_points(awake_seconds())),
                 self.wake,
             )
         )
