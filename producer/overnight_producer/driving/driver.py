@@ -351,6 +351,8 @@ class Driver:
             room -= 1
         if fresh:
             tx.cut(fresh)
+        if outgoing:
+            self._maker.check_data()
 
     def _batch_points(self, now: float) -> int:
         batch = self._spec.batch

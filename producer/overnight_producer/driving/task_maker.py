@@ -35,7 +35,6 @@ class TaskMaker:
         Raises:
             PointTooLargeError: it is over the message limit.
             DataUnavailableError: the points cannot be read.
-            DataChangedError: the file is another one now.
         """
         message = self._message(start, stop, attempt)
         if len(message.body) > self._max_message_bytes:
@@ -61,6 +60,15 @@ class TaskMaker:
             fitting = int((stop - start) * limit / len(message.body) * 0.9)
             stop = start + max(1, min(fitting, stop - start - 1))
 
+    def check_data(self) -> None:
+        """Make sure that all points made so far are of the data set that the job was made for.
+
+        Raises:
+            DataChangedError: the file is another one now: what was made since the last check must not be sent.
+        """
+        if self._spec.data_by == "value":
+            check_current(self._dataset, self._spec.data_fingerprint)
+
     def probe(self, number: int) -> Message:
         """Return a task of zero points, which a consumer answers at once."""
         at = self._spec.start
@@ -70,9 +78,6 @@ class TaskMaker:
         data: DataReference | Encoded = self._reference
         if self._spec.data_by == "value":
             data = encode_values(self._dataset.read(start, stop), stop - start)
-            check_current(
-                self._dataset, self._spec.data_fingerprint
-            )  # after it: what was read is of the old file
         return self._wrap(self._task(start, stop, attempt, data), "task")
 
     def _task(self, start: int, stop: int, attempt: int, data: DataReference | Encoded | None) -> Task:

@@ -23,7 +23,9 @@ def test_points_of_a_file_that_was_replaced_go_into_no_task(tmp_path, size):
         stop, message = maker.cut(0, 5)
         assert stop == 5
         assert decode_values(decode_task(message.body).data).tolist() == [0, 1, 2, 3, 4]
+        maker.check_data()
         np.save(tmp_path / "new.npy", np.arange(size) + 100)
         (tmp_path / "new.npy").replace(path)
+        maker.cut(5, 10)
         with pytest.raises(DataChangedError, match="is not what it was when the job was made"):
-            maker.cut(5, 10)
+            maker.check_data()
