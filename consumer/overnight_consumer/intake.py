@@ -3,6 +3,8 @@
 After an accusation nothing is taken for a while. A task that was lost with its consumers several times may
 be what killed them; the broker charges that to all that they held. So that its neighbours come to no harm,
 such a task is held alone, and a consumer that has just started, perhaps after such a death, begins with one.
+After a suspect the number doubles as harmless ones come: up to RabbitMQ 4.2 what is handed back counts as if it
+had been lost, so who may come upon another suspect must not hold much more than he has just dealt with.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class Intake:
         self._on_lost = on_lost
         self._subscription: Subscription | None = None
         self._prefetch = 0
-        self._alone_until: float | None = math.inf
+        self._cap: int | None = 1  # of the prefetch; None when there is nothing to be careful about
+        self._careful_until = math.inf
+        self._suspected = False
+        self._harmless = 0  # deliveries since the last suspect
         self._accusations = 0
         self._paused_until: float | None = None
 
@@ -102,26 +107,33 @@ class Intake:
 
     def resume_if_due(self, now: float, prefetch: int) -> None:
         """Take tasks again when the pause is over, and several when a suspect has run for long."""
-        if self._alone_until is not None and now >= self._alone_until:
-            self._end_solitude()
+        if now >= self._careful_until:
+            self._raise_cap(None)
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None
             self._set(prefetch)
 
     def heed(self, now: float, *, suspect: bool) -> None:
-        """Hold a task alone that may kill us, and as many as wanted again when another comes."""
+        """Hold a task alone that may kill us, and more again, step by step, as others come."""
         if suspect:
-            alone, self._alone_until = self._alone_until, now + _ALONE_SECONDS
-            if alone is None:
+            self._careful_until = now + _ALONE_SECONDS
+            self._suspected, self._harmless = True, 0
+            if self._cap != 1:
+                self._cap = 1
                 self._set(self._prefetch)
-        else:
-            self._end_solitude()
+        elif self._cap is not None:
+            self._harmless += 1
+            if not self._suspected:
+                self._raise_cap(None)
+            elif self._harmless >= self._cap:
+                self._raise_cap(self._cap * 2)
 
-    def _end_solitude(self) -> None:
-        if self._alone_until is not None:
-            self._alone_until = None
-            if not self.paused:
-                self._set(self._prefetch)
+    def _raise_cap(self, cap: int | None) -> None:
+        self._cap = None if cap is None or cap >= self._prefetch else cap
+        if self._cap is None:
+            self._careful_until, self._suspected = math.inf, False
+        if not self.paused:
+            self._set(self._prefetch)
 
     def want(self, prefetch: int, *, exactly: bool = False, least: int = 0) -> None:
         """Change the prefetch if that is worth it, or if it is below `least`."""
@@ -132,7 +144,7 @@ class Intake:
 
     @property
     def _allowed(self) -> int:
-        return self._prefetch if self._alone_until is None else min(self._prefetch, 1)
+        return self._prefetch if self._cap is None else min(self._prefetch, self._cap)
 
     def _set(self, prefetch: int) -> None:
         self._prefetch = prefetch

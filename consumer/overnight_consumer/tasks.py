@@ -60,7 +60,7 @@ class Tasks:
         self._pace = Pace()
         self._answers = 0
         self._journal = Journal()
-        self.active_at = time.monotonic()
+        self._ticked_at = self.active_at = time.monotonic()
         self.outbox = Outbox(broker, self._confirmed, self._unroutable, self._too_large)
         self.watch = ReplyWatch(broker, self._reply_queue_seen)
 
@@ -370,11 +370,15 @@ class Tasks:
     def tick(self, now: float) -> None:
         """Do what time asks for: looks, `running` replies, prefetch, pauses that end."""
         running: dict[str, bool] = {}
+        # If we were held up ourselves, the answers of tasks that seem long may lie unread.
+        late, self._ticked_at = now - self._ticked_at > LONG_SECONDS / 2, now
         for held in list(self._held.values()):
             is_running = held.stage is Stage.RUNNING
             running[held.task.reply_to] = running.get(held.task.reply_to, False) or is_running
             if is_running:
                 self._tick_running(held, now)
+                if not late:
+                    self._judge_length(held, now)
         for name, parked in list(self._parked.items()):
             if self.watch.verdict(name, now) is Verdict.GO:
                 self._parked[name] = [held for held in parked if held.stage is not Stage.ANSWERED]
@@ -388,16 +392,22 @@ class Tasks:
             intake.resume_if_due(now, self._prefetch())
         self._dispatch()
 
-    def _tick_running(self, held: Held, now: float) -> None:
-        if not held.long and now - held.dispatched_at >= LONG_SECONDS:
-            held.long = True
-            self._pace.lasted(now - held.dispatched_at)
-            for intake in self._intakes:
-                intake.want(len(self._slots), exactly=True)
+    def _judge_length(self, held: Held, now: float) -> None:
+        """Let nothing wait behind a task that has turned out to be long."""
+        if held.long or now - held.dispatched_at < LONG_SECONDS:
+            return
+        held.long = True
+        self._pace.lasted(now - held.dispatched_at)
+        for intake in self._intakes:
+            intake.want(len(self._slots), exactly=True)
+        for given in self._slots[held.slot - 1].recall():
+            if given.stage is Stage.GIVEN:
+                self._return(given)
+        # What a hand-back costs (up to RabbitMQ 4.2 an attempt) is not worth it while another slot will take it.
+        if not any(_is_quick(slot) for slot in self._slots):
             self.hand_back_waiting()
-            for given in self._slots[held.slot - 1].recall():
-                if given.stage is Stage.GIVEN:
-                    self._return(given)
+
+    def _tick_running(self, held: Held, now: float) -> None:
         due = answers.running_is_due(now, held.dispatched_at, held.running_said_at)
         if due and self._broker.state is BrokerState.CONNECTED and self.watch.is_read(held.task.reply_to):
             held.running_said_at = now
@@ -431,3 +441,10 @@ class Tasks:
         for intake in self._intakes:
             intake.stop()  # first, or what is handed back comes again at once
         self.hand_back_waiting()
+
+
+def _is_quick(slot: Slot) -> bool:
+    """Tell whether a slot will take another task soon."""
+    if slot.held is None:
+        return slot.state is SlotState.FREE
+    return not slot.held.long

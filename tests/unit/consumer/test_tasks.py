@@ -348,6 +348,41 @@ def test_a_long_task_sends_what_waits_behind_it_back_once(bench):
     asyncio.run(run())
 
 
+def test_what_waits_stays_while_a_slot_is_left_that_takes_it_soon(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=2)
+        await bench.open(prefetch=6)
+        for start in range(6):
+            bench.publish(start)
+        await settle()
+        first, second = bench.slots
+        began = time.monotonic()
+        second.held.dispatched_at = began + 0.9
+        bench.tasks.tick(began + 0.9)
+        bench.tasks.tick(began + 1.1)
+        assert first.held.long
+        assert bench.broker.handed_back == []
+        bench.tasks.tick(began + 1.5)
+        bench.tasks.tick(began + 1.95)
+        assert len(bench.broker.handed_back) == 4
+
+    asyncio.run(run())
+
+
+def test_a_consumer_that_was_held_up_itself_takes_no_task_for_a_long_one(bench):
+    async def run():
+        await bench.open(prefetch=4)
+        for start in range(4):
+            bench.publish(start)
+        await settle()
+        bench.tasks.tick(time.monotonic() + 3.0)  # its answer may lie in the socket
+        assert bench.broker.handed_back == []
+        bench.tasks.tick(time.monotonic() + 3.2)  # it does not
+        assert len(bench.broker.handed_back) == 3
+
+    asyncio.run(run())
+
+
 def test_short_tasks_raise_the_prefetch(bench):
     async def run():
         await bench.open()
@@ -508,7 +543,7 @@ def test_a_consumer_begins_with_one_delivery_and_takes_more_when_that_is_no_susp
     asyncio.run(run())
 
 
-def test_a_suspect_is_held_alone_until_another_task_comes(tmp_path):
+def test_a_suspect_is_held_alone_until_others_come_and_then_twice_as_many_each_time(tmp_path):
     async def run():
         bench = Bench(tmp_path, slots=3)
         await bench.open()
@@ -517,7 +552,27 @@ def test_a_suspect_is_held_alone_until_another_task_comes(tmp_path):
         bench.tasks.tick(time.monotonic())
         assert bench.intake.sight.prefetch == 1
         bench.tasks.on_delivery(bench.intake, bench.delivery(start=1, count=2))
+        assert bench.intake.sight.prefetch == 2
+        bench.tasks.on_delivery(bench.intake, bench.delivery(start=2))
         assert bench.intake.sight.prefetch >= 3
+
+    asyncio.run(run())
+
+
+def test_suspects_among_short_tasks_bring_back_no_more_than_was_dealt_with_since_the_last(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=1)
+        await bench.open(prefetch=512)
+        allowed = []
+        for start in range(200):
+            suspect = start in (100, 110, 150)
+            bench.tasks.on_delivery(bench.intake, bench.delivery(start, count=3 if suspect else 0))
+            allowed.append(bench.intake.sight.prefetch)
+        assert allowed[0] == allowed[99] == 512
+        assert [allowed[start] for start in (100, 101, 102, 104, 108)] == [1, 2, 4, 8, 16]
+        for last, until in ((100, 109), (110, 149), (150, 199)):
+            assert allowed[last] == 1
+            assert all(allowed[at] <= 2 * max(1, at - last) for at in range(last, until))
 
     asyncio.run(run())
 
