@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
 from overnight_consumer.observer import IntakeSight
-from overnight_consumer.prefetch import differs_markedly
+from overnight_consumer.prefetch import LOWER_SECONDS, worth_lowering, worth_raising
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,7 @@ class Intake:
         self._careful_until = math.inf
         self._suspected = False
         self._harmless = 0  # deliveries since the last suspect
+        self._low_since = math.inf  # since when much less would do
         self._accusations = 0
         self._paused_until: float | None = None
 
@@ -135,11 +136,16 @@ class Intake:
         if not self.paused:
             self._set(self._prefetch)
 
-    def want(self, prefetch: int, *, exactly: bool = False, least: int = 0) -> None:
-        """Change the prefetch if that is worth it, or if it is below `least`."""
+    def want(self, prefetch: int, now: float, *, exactly: bool = False, least: int = 0) -> None:
+        """Change the prefetch if that is worth it, or if it is below `least`; `now` is monotonic seconds."""
+        if not worth_lowering(self._prefetch, prefetch):
+            self._low_since = math.inf
+        elif self._low_since == math.inf:
+            self._low_since = now
         if self.paused or prefetch == self._prefetch:
             return
-        if exactly or self._prefetch < least or differs_markedly(self._prefetch, prefetch):
+        low_for_long = now - self._low_since >= LOWER_SECONDS
+        if exactly or low_for_long or self._prefetch < least or worth_raising(self._prefetch, prefetch):
             self._set(prefetch)
 
     @property

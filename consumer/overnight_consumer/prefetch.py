@@ -16,7 +16,10 @@ CALM_SECONDS = 30.0
 BUNDLE_SECONDS = 0.010
 BUNDLE_MOST = 8
 BUNDLE_MOST_BYTES = 64 * 1024
+LOWER_SECONDS = 5.0
 _WEIGHT = 0.1
+_OUTLIER = 4
+_OUTLIER_LEAST_SECONDS = 0.001
 
 
 def is_short(mean_seconds: float | None, calm_seconds: float, was_short: bool) -> bool:
@@ -62,17 +65,31 @@ def bundle_size(slots: int, waiting: int, mean_seconds: float, mean_bytes: float
     return max(1, min(BUNDLE_MOST, 1 + waiting // slots, by_time, by_size))
 
 
-def differs_markedly(current: int, wanted: int) -> bool:
-    """Tell whether a change is worth a new subscription: half as much again, or an eighth or less.
+def worth_raising(current: int, wanted: int) -> bool:
+    """Tell whether more deliveries are worth a new subscription: half as many again."""
+    return wanted >= current * 1.5
 
-    Going down hands deliveries back, and up to RabbitMQ 4.2 each hand-back counts as a failed delivery. So a
-    task that is a little slower than the others must not bring the prefetch down.
+
+def worth_lowering(current: int, wanted: int) -> bool:
+    """Tell whether fewer deliveries are worth it: an eighth or less, and that for `LOWER_SECONDS` without a break.
+
+    Going down hands back what is on its way, and up to RabbitMQ 4.2 each hand-back counts as a failed delivery. So
+    neither a task that is a little slower than the others nor a busy machine must bring the prefetch down.
     """
-    return wanted >= current * 1.5 or wanted <= current / 8
+    return wanted <= current / 8
 
 
-def moving_mean(mean_seconds: float | None, seconds: float) -> float:
-    """Return the exponentially weighted mean after one more task."""
-    if mean_seconds is None:
-        return seconds
-    return mean_seconds + _WEIGHT * (seconds - mean_seconds)
+def moving_mean(mean: float | None, value: float) -> float:
+    """Return the exponentially weighted mean after one more value."""
+    return value if mean is None else mean + _WEIGHT * (value - mean)
+
+
+def steady_mean(mean_seconds: float | None, seconds: float) -> float:
+    """Return the exponentially weighted mean of durations after one more task.
+
+    An outlier counts as four times the mean: when a busy machine lets one task wait, nothing is to be concluded from
+    that, while twenty slow tasks in a row still take the mean from a millisecond to where it belongs.
+    """
+    if mean_seconds is not None:
+        seconds = min(seconds, _OUTLIER * max(mean_seconds, _OUTLIER_LEAST_SECONDS))
+    return moving_mean(mean_seconds, seconds)

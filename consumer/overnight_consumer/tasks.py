@@ -399,7 +399,7 @@ class Tasks:
         held.long = True
         self._pace.lasted(now - held.dispatched_at)
         for intake in self._intakes:
-            intake.want(len(self._slots), exactly=True)
+            intake.want(len(self._slots), now, exactly=True)
         for given in self._slots[held.slot - 1].recall():
             if given.stage is Stage.GIVEN:
                 self._return(given)
@@ -425,8 +425,9 @@ class Tasks:
         # What is parked must not keep others out; twice as much, so that a long queue is passed in few steps.
         least = len(self._slots) + min(parked, _MOST_PARKED_AHEAD) if parked else 0
         wanted = self._prefetch() + min(2 * parked, _MOST_PARKED_AHEAD)
+        now = time.monotonic()
         for intake in self._intakes:
-            intake.want(wanted, exactly=not self._pace.short and not parked, least=least)
+            intake.want(wanted, now, exactly=not self._pace.short and not parked, least=least)
 
     def on_state(self, state: BrokerState) -> None:
         """Follow the link."""

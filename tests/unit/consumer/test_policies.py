@@ -13,7 +13,15 @@ from overnight_consumer.deaths import Death, ExitReason, failure_of, start_failu
 from overnight_consumer.failures import exception_failure
 from overnight_consumer.frames import Answer, FrameReader, Ready, Work, decode_from_child, decode_order, pack
 from overnight_consumer.limits import Limits
-from overnight_consumer.prefetch import MOST, differs_markedly, is_short, moving_mean, wanted_prefetch
+from overnight_consumer.prefetch import (
+    MOST,
+    is_short,
+    moving_mean,
+    steady_mean,
+    wanted_prefetch,
+    worth_lowering,
+    worth_raising,
+)
 from overnight_consumer.recycling import Age, RecycleReason, Recycling
 from overnight_consumer.threads import thread_environment, threads_per_slot
 
@@ -54,10 +62,10 @@ def test_what_is_held_ahead_is_bounded_in_bytes_too():
 
 
 def test_prefetch_is_changed_only_when_it_differs_markedly():
-    assert not differs_markedly(100, 120)
-    assert not differs_markedly(100, 20)
-    assert differs_markedly(100, 150)
-    assert differs_markedly(100, 12)
+    assert not worth_raising(100, 120)
+    assert worth_raising(100, 150)
+    assert not worth_lowering(100, 20)
+    assert worth_lowering(100, 12)
 
 
 def test_after_a_long_task_nothing_is_held_behind_a_slot_for_half_a_minute():
@@ -72,13 +80,18 @@ def test_tasks_near_the_limit_do_not_change_the_prefetch_to_and_fro():
     assert not is_short(0.11, calm_seconds=99.0, was_short=True)
 
 
-def test_one_slow_task_among_short_ones_is_forgotten_and_many_are_not():
+def test_a_few_slow_tasks_among_short_ones_are_forgotten_and_many_are_not():
     mean = 0.001
-    mean = moving_mean(mean, 0.9)
-    assert is_short(mean, calm_seconds=99.0, was_short=True)
-    for _ in range(3):
-        mean = moving_mean(mean, 0.9)
+    for _ in range(5):
+        mean = steady_mean(mean, 0.9)
+    assert mean < 0.005
+    for _ in range(20):
+        mean = steady_mean(mean, 0.9)
     assert not is_short(mean, calm_seconds=99.0, was_short=True)
+
+
+def test_large_messages_are_not_taken_for_outliers():
+    assert moving_mean(100.0, 1e6) > 1e5
 
 
 def test_each_slot_gets_its_share_of_the_cores_and_at_least_one_thread():

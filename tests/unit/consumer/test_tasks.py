@@ -348,6 +348,27 @@ def test_a_long_task_sends_what_waits_behind_it_back_once(bench):
     asyncio.run(run())
 
 
+def test_a_low_mean_brings_the_prefetch_down_only_when_it_stays(bench):
+    async def run():
+        await bench.open(prefetch=512)
+        intake = bench.intake
+        bench.tasks.on_delivery(intake, bench.delivery())
+        assert intake.sight.prefetch == 512
+        for now, wanted, prefetch in (
+            (100.0, 6, 512),
+            (104.9, 6, 512),
+            (105.0, 100, 512),
+            (106.0, 6, 512),
+            (110.9, 6, 512),
+            (111.0, 6, 6),
+            (111.1, 512, 512),
+        ):
+            intake.want(wanted, now)
+            assert (now, intake.sight.prefetch) == (now, prefetch)
+
+    asyncio.run(run())
+
+
 def test_what_waits_stays_while_a_slot_is_left_that_takes_it_soon(tmp_path):
     async def run():
         bench = Bench(tmp_path, slots=2)
