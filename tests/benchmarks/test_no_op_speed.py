@@ -6,6 +6,9 @@ compared are ratios within a round, and of those the median. A task has one poin
 Our time runs from the first publish to the last result that is safe on the disk. So the peers are compared when
 they too give a result back for each task; Dramatiq and taskiq cannot do that over RabbitMQ alone, and get a
 result backend through their own interface for it. What they do without results is printed beside it.
+
+Raw pika is the plain loop: one way only, a window of 1,000 confirms, an ack for each message. Grouped acks are
+printed beside it.
 """
 
 from __future__ import annotations
@@ -72,11 +75,11 @@ def test_no_op_tasks_beside_the_peers(
     _report(rates, memory)
     compared = [peer.name for peer in PEERS]
     to_best = _median_ratio(rates, "rabbitmq", compared)
-    to_pika = _median_ratio(rates, "rabbitmq", ["pika, acks grouped"])
+    to_pika = _median_ratio(rates, "rabbitmq", ["pika"])
     print(
         f"RabbitMQ: {to_best:.2f} times the best peer (gate {TIMES_THE_BEST_PEER}), "
-        f"{to_pika:.2f} of raw pika with grouped acks (gate {SHARE_OF_PIKA}), "
-        f"{_median_ratio(rates, 'rabbitmq', ['pika']):.2f} of raw pika with an ack each"
+        f"{to_pika:.2f} of raw pika with an ack each (gate {SHARE_OF_PIKA}), "
+        f"{_median_ratio(rates, 'rabbitmq', ['pika, acks grouped']):.2f} of raw pika with grouped acks"
     )
     bare_best = max(found[0] for name, found in rates.items() if name.endswith("no results"))
     print(f"RabbitMQ: {rates['rabbitmq'][-1] / bare_best:.2f} times the best peer that gives no results back")
