@@ -18,21 +18,20 @@ from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Mes
 from overnight_common.brokers.patience import AGAIN_SECONDS, patiently
 from overnight_common.dead_letters import bury
 from overnight_common.errors import BrokerUnreachableError, DecodeError, OvernightError, PublishError
-from overnight_common.messages import Encoded, decode_reply
-from overnight_common.values import count_values
 from overnight_producer.driving.batching import Pace, expected_seconds, measured, next_points
 from overnight_producer.driving.driver_settings import DriverSettings
-from overnight_producer.driving.ending import Ending, EndingKind
+from overnight_producer.driving.ending import Ending, EndingKind, why_hopeless, why_nobody_works
 from overnight_producer.driving.live_window import LiveWindow
 from overnight_producer.driving.observer import NOBODY, Cycle, DriveObserver
 from overnight_producer.driving.rates import Rates
+from overnight_producer.driving.reading import usable_reply
 from overnight_producer.driving.reckoning import Observer, Reckoning
 from overnight_producer.driving.share import QueueShare
 from overnight_producer.driving.silence import Silences
 from overnight_producer.driving.snapshot import Snapshot
 from overnight_producer.driving.task_maker import TaskMaker
 from overnight_producer.driving.worklist import Worklist
-from overnight_producer.jobs.ranges import Range, outside, published, recalled
+from overnight_producer.jobs.ranges import Range, published, recalled
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
 from overnight_producer.letters import reclaim_replies
 
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 REPLY_PREFETCH = 2000
 HOUSEKEEPING_SECONDS = 1.0
 FAREWELL_SECONDS = 15.0
-SUCCESS_SHARE_TO_GO_ON = 0.1
 
 
 class Driver:
@@ -293,17 +291,10 @@ class Driver:
         self._cycle()
 
     def _take(self, tx: Transaction, delivery: Delivery, now: float, acks: list[Delivery]) -> None:
-        spec = self._spec
         try:
-            reply = decode_reply(delivery.message.body)
+            reply = usable_reply(delivery.message.body, self._spec)
         except DecodeError as error:
             bury(self._broker, delivery, str(error))
-            return
-        if reply.job != spec.id or outside(reply, spec.start, spec.stop):
-            bury(self._broker, delivery, f"a reply for [{reply.start}, {reply.stop}) of job {reply.job}")
-            return
-        if reply.result is not None and not _fits(reply.result, reply.stop - reply.start):
-            bury(self._broker, delivery, f"a reply with other than {reply.stop - reply.start} results")
             return
         acks.append(delivery)
         if reply.start == reply.stop:
@@ -403,15 +394,10 @@ class Driver:
                         self._reckoning.silence(tx, range_, now)
             # Whoever waits behind another job's tasks is not forsaken, unless the consumers refuse its own.
             worked_at = self._window.worked_at(alone=bool(self._reckoning.accused))
-            if now - worked_at > self._settings.no_consumer_timeout_seconds and not self._paused:
-                self.end(Ending(EndingKind.PAUSED, self._why_nobody_works()))
-
-    def _why_nobody_works(self) -> str:
-        seconds = self._settings.no_consumer_timeout_seconds
-        who = [f"{name} says {what}" for name, what in self._reckoning.accused.items()]
-        if not who:
-            who = [f"no consumer answers on {self._queue}"]
-        return f"no task was done for {seconds:.0f} s: " + "; ".join(who)
+            patience = self._settings.no_consumer_timeout_seconds
+            if now - worked_at > patience and not self._paused:
+                why = why_nobody_works(patience, self._queue, self._reckoning.accused)
+                self.end(Ending(EndingKind.PAUSED, why))
 
     def _grant(self, tx: Transaction, request: Request) -> str:
         """Do what another process asked for, and return what came of it."""
@@ -454,23 +440,6 @@ class Driver:
         if self._paused and self._settings.leave_when_paused and self._worklist.out == 0:
             self.end(Ending(EndingKind.PAUSED, PAUSED_BY_REQUEST))
             return
-        limit = self._spec.max_failures
-        given_up, succeeded = self._reckoning.given_up, self._reckoning.succeeded
-        if (
-            limit is not None
-            and given_up >= limit
-            and succeeded < SUCCESS_SHARE_TO_GO_ON * (given_up + succeeded)
-        ):
-            self.end(
-                Ending(
-                    EndingKind.PAUSED,
-                    f"of {given_up + succeeded} points that were tried, {given_up} were given up",
-                )
-            )
-
-
-def _fits(result: Encoded, points: int) -> bool:
-    try:
-        return count_values(result) == points
-    except DecodeError:
-        return False
+        hopeless = why_hopeless(self._spec.max_failures, self._reckoning.given_up, self._reckoning.succeeded)
+        if hopeless:
+            self.end(Ending(EndingKind.PAUSED, hopeless))

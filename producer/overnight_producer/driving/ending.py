@@ -1,9 +1,12 @@
-"""Say how driving a job ended."""
+"""Say how driving a job ended, and decide when it has to."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+SUCCESS_SHARE_TO_GO_ON = 0.1
 
 
 class EndingKind(enum.Enum):
@@ -21,3 +24,17 @@ class Ending:
 
     kind: EndingKind
     why: str = ""
+
+
+def why_hopeless(limit: int | None, given_up: int, succeeded: int) -> str:
+    """Return why a method is not worth going on with; empty if it is. Points are counted; no limit is None."""
+    tried = given_up + succeeded
+    if limit is None or given_up < limit or succeeded >= SUCCESS_SHARE_TO_GO_ON * tried:
+        return ""
+    return f"of {tried} points that were tried, {given_up} were given up"
+
+
+def why_nobody_works(seconds: float, queue: str, accused: Mapping[str, str]) -> str:
+    """Return why no task was done for so long: what the consumers say of themselves, if any does."""
+    who = [f"{name} says {what}" for name, what in accused.items()] or [f"no consumer answers on {queue}"]
+    return f"no task was done for {seconds:.0f} s: " + "; ".join(who)

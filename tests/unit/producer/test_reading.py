@@ -1,0 +1,53 @@
+"""What of a reply queue is of use to a job, and when a job is not worth going on with."""
+
+import pytest
+
+from overnight_common.errors import DecodeError
+from overnight_common.messages import VERSION, Encoded, Reply, encode
+from overnight_producer.driving.ending import why_hopeless, why_nobody_works
+from overnight_producer.driving.reading import usable_reply
+from support.job_files import spec_of
+
+
+def body(job, start=2, stop=4, result=Encoded("json", b"[1, 2]")):  # noqa: B008 - frozen
+    return encode(Reply(VERSION, job, start, stop, 1, "done", "desk", result=result))
+
+
+def test_a_reply_to_this_job_is_read():
+    spec = spec_of(10)
+    assert usable_reply(body(spec.id), spec).stop == 4
+
+
+@pytest.mark.parametrize(
+    ("job", "fields", "reason"),
+    [
+        ("another", {}, "of job another"),
+        (None, {"stop": 11}, r"a reply for \[2, 11\)"),
+        (None, {"result": Encoded("json", b"[1]")}, "other than 2 results"),
+        (None, {"result": Encoded("npy", b"no array")}, "other than 2 results"),
+    ],
+)
+def test_what_cannot_be_of_this_job_is_refused_with_the_reason(job, fields, reason):
+    spec = spec_of(10)
+    with pytest.raises(DecodeError, match=reason):
+        usable_reply(body(job or spec.id, **fields), spec)
+
+
+def test_what_is_no_reply_is_refused():
+    with pytest.raises(DecodeError, match="not a reply"):
+        usable_reply(b"hello", spec_of(10))
+
+
+@pytest.mark.parametrize(
+    ("limit", "given_up", "succeeded", "hopeless"),
+    [(20, 19, 0, False), (20, 20, 2, True), (20, 20, 3, False), (None, 1000, 0, False), (0, 0, 0, False)],
+)
+def test_a_job_pauses_when_many_fail_and_few_succeed(limit, given_up, succeeded, hopeless):
+    assert bool(why_hopeless(limit, given_up, succeeded)) is hopeless
+
+
+def test_who_accuses_itself_is_named_when_nobody_works():
+    assert why_nobody_works(600, "overnight.tasks.gpu", {}) == (
+        "no task was done for 600 s: no consumer answers on overnight.tasks.gpu"
+    )
+    assert "desk says no such module" in why_nobody_works(600, "q", {"desk": "no such module"})
