@@ -12,6 +12,7 @@ from overnight_producer.describing import present_fingerprint
 from overnight_producer.jobs.jobspec import own_queue
 from overnight_producer.jobs.records import JobState
 from overnight_producer.preflight import batch_fault
+from overnight_producer.views.wording import points_done
 
 if TYPE_CHECKING:
     from overnight_common.datasets import DataSet
@@ -31,7 +32,7 @@ def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
     """
     spec = job.spec
     progress = job.progress()
-    so_far = f"{progress.done} of {progress.total} points done"
+    so_far = f"{points_done(progress.done, progress.total)} done"
     if progress.state is JobState.CANCELLED:
         raise BadInputError(
             f"job {spec.id} for this was cancelled and stays so; go on with `overnight resume {spec.id}`, "
@@ -157,7 +158,7 @@ def _compare_code(job: JobFile, place: Place, accept_changes: bool) -> bool:
     if fingerprint == spec.fingerprint or not spec.fingerprint:
         return False
     if not accept_changes:
-        raise BadInputError(_code_has_changed(spec, f"{progress.done} of {progress.total} points done"))
+        raise BadInputError(_code_has_changed(spec, f"{points_done(progress.done, progress.total)} done"))
     _write(job, replace(spec, fingerprint=fingerprint))
     return True
 

@@ -464,7 +464,7 @@ class Driver:
             self.end(
                 Ending(
                     EndingKind.PAUSED,
-                    f"of {given_up + succeeded} points that were tried, {given_up} were given up",
+                    f"of the first {given_up + succeeded} points that were tried, {given_up} were given up",
                 )
             )
 
