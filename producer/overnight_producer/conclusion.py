@@ -47,7 +47,8 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
             _say_failures(job, view)
             if progress.given_up and not progress.done and not spec.per_point and spec.command is None:
                 view.say(
-                    "Not one batch went well: if the method takes one point and not a batch, give --per-point."
+                    "Not one batch went well: if the method takes one point and not a batch, "
+                    "run it again with --per-point."
                 )
             if progress.given_up:
                 go_on += f"; or, to try what was given up again: overnight retry {spec.id} --accept-changes"

@@ -65,7 +65,8 @@ def ending_phrase(snapshot: Snapshot, now: float) -> str:
         return "paused"
     seconds = snapshot.eta_seconds
     if seconds is None:
-        return "" if snapshot.progress.done else "waiting for the first result"
+        untouched = not snapshot.progress.done and not snapshot.progress.given_up
+        return "waiting for the first result" if untouched else ""
     if seconds == 0:
         return ""
     if seconds > 100 * 365 * 86_400:
