@@ -152,15 +152,19 @@ def checked(results: object, count: int) -> Points:
         returned = results if type(results) is np.ndarray else np.asarray(results)
         if returned.ndim == 0:
             raise failed(
-                Cause.BAD_RESULT, "BadResult", f"returned an array of no dimension for {count} points"
+                Cause.BAD_RESULT, "BadResult", f"returned an array of no dimension for {_points(count)}"
             )
     else:
         what = "None" if results is None else f"a {type(results).__name__}"
         raise failed(
             Cause.BAD_RESULT,
             "BadResult",
-            f"returned {what} for {count} points; due is an array whose first length is {count}, or a list",
+            f"returned {what} for {_points(count)}; due is an array whose first length is {count}, or a list",
         )
     if len(returned) != count:
-        raise failed(Cause.BAD_RESULT, "BadResult", f"returned {len(returned)} results for {count} points")
+        raise failed(Cause.BAD_RESULT, "BadResult", f"returned {len(returned)} results for {_points(count)}")
     return returned  # type: ignore[return-value]
+
+
+def _points(count: int) -> str:
+    return f"{count} point" if count == 1 else f"{count} points"

@@ -115,6 +115,13 @@ def main() -> int:
         signal.signal(number, _do_nothing)
     link = socket.socket(fileno=descriptor)
     link.set_inheritable(False)
+    try:
+        return _serve(link)
+    except ConnectionError:
+        return 0  # of the parent's socket only, as what the method raises is answered: it wants no more of us
+
+
+def _serve(link: socket.socket) -> int:
     inbox = Inbox(link)
 
     def say(message: FromChild) -> None:

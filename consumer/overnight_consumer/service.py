@@ -91,7 +91,7 @@ class Service:
                 log.info("%s takes tasks from %s", self._settings.name, ", ".join(queues))
                 spread = self._settings.devices.spread(len(slots))
                 words = (len(slots), spread, self._threads, self._memory_words())
-                log.info("%d slots%s with %d threads each, %s", *words)
+                log.info("slots: %d%s, threads of each: %d, %s", *words)
                 await self._loop(tasks, intakes, slots)
                 await self._drain(tasks, intakes, slots)
             finally:

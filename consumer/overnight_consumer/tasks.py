@@ -348,7 +348,9 @@ class Tasks:
                 self._slots[held.slot - 1].abandon()
         self._sweep()
         if dropped:
-            log.info("job %s is cancelled: dropped %d of its tasks", dropped[0].task.job, len(dropped))
+            log.info(
+                "job %s is done or cancelled: dropped %d of its tasks", dropped[0].task.job, len(dropped)
+            )
 
     def _lose(self, held: Held) -> None:
         reason = f"nobody has seen its reply queue {held.task.reply_to} for a minute"

@@ -12,6 +12,7 @@ from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
 from overnight_producer.on_finish import run_on_finish
 from overnight_producer.reports.failure_report import failure_table
 from overnight_producer.statuses import CANCELLED, DONE, INTERRUPTED, SOME_GIVEN_UP
+from overnight_producer.views.wording import count, points_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def record(job: JobFile, state: JobState, why: str = "") -> None:
 def conclude(job: JobFile, ending: Ending, view: View) -> int:
     """Write down how driving ended, export, say it, and return the exit status. Blocks while it exports."""
     spec, progress = job.spec, job.progress()
-    so_far = f"{progress.done} of {progress.total} points are done and kept"
+    so_far = f"{points_done(progress.done, progress.total)} are done and kept"
     go_on = f"Go on with: overnight resume {spec.id}"
     match ending.kind:
         case EndingKind.INTERRUPTED:
@@ -46,7 +47,8 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
             _say_failures(job, view)
             if progress.given_up and not progress.done and not spec.per_point and spec.command is None:
                 view.say(
-                    "Not one batch went well: if the method takes one point and not a batch, give --per-point."
+                    "Not one batch went well: if the method takes one point and not a batch, "
+                    "run it again with --per-point."
                 )
             if progress.given_up:
                 go_on += f"; or, to try what was given up again: overnight retry {spec.id} --accept-changes"
@@ -73,7 +75,7 @@ async def announce(job: JobFile, ending: Ending, say: Callable[[str], None]) -> 
 
 def _conclude_done(job: JobFile, view: View) -> int:
     spec, progress = job.spec, job.progress()
-    done = f"{progress.done} of {progress.total} points done"
+    done = f"{points_done(progress.done, progress.total)} done"
     try:
         written = _export(job, view)
     except OvernightError as error:
@@ -87,7 +89,7 @@ def _conclude_done(job: JobFile, view: View) -> int:
         return DONE
     _say_failures(job, view)
     view.finish(
-        f"{done}, {progress.given_up} given up{written}. Mend the method, "
+        f"{done}, {count(progress.given_up)} given up{written}. Mend the method, "
         f"then: overnight retry {spec.id} --accept-changes",
         SOME_GIVEN_UP,
     )

@@ -12,6 +12,7 @@ from overnight_producer.describing import present_fingerprint
 from overnight_producer.jobs.jobspec import own_queue
 from overnight_producer.jobs.records import JobState
 from overnight_producer.preflight import batch_fault
+from overnight_producer.views.wording import points_done
 
 if TYPE_CHECKING:
     from overnight_common.datasets import DataSet
@@ -31,7 +32,7 @@ def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
     """
     spec = job.spec
     progress = job.progress()
-    so_far = f"{progress.done} of {progress.total} points done"
+    so_far = f"{points_done(progress.done, progress.total)} done"
     if progress.state is JobState.CANCELLED:
         raise BadInputError(
             f"job {spec.id} for this was cancelled and stays so; go on with `overnight resume {spec.id}`, "
@@ -54,6 +55,8 @@ def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
         if not wanted.accept_changes:
             raise BadInputError(_code_has_changed(spec, so_far) + " Begin afresh: --new.")
         fingerprint = wanted_spec.fingerprint
+    if wanted_spec.per_point != spec.per_point:  # called so, what was given up has never been tried
+        _lift_given_up(job)
     _write(
         job,
         replace(
@@ -72,7 +75,8 @@ def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
             on_finish=wanted_spec.on_finish or spec.on_finish,
         ),
     )
-    return (fingerprint, queue) != (spec.fingerprint, spec.queue)
+    before = (spec.fingerprint, spec.queue, spec.per_point)
+    return (fingerprint, queue, wanted_spec.per_point) != before
 
 
 def renew(job: JobFile, place: Place, renewal: Renewal) -> tuple[DataSet, bool]:
@@ -92,9 +96,7 @@ def renew(job: JobFile, place: Place, renewal: Renewal) -> tuple[DataSet, bool]:
     try:
         recall = _compare_code(job, place, renewal.accept_changes)
         if renewal.retrying:
-            with job.commit() as tx:
-                for range_, _why in job.given_up():
-                    tx.lift(range_)
+            _lift_given_up(job)
         spec = job.spec
         if renewal.batch is not None:
             spec = replace(spec, batch="auto" if renewal.batch == "auto" else int(renewal.batch))
@@ -157,7 +159,7 @@ def _compare_code(job: JobFile, place: Place, accept_changes: bool) -> bool:
     if fingerprint == spec.fingerprint or not spec.fingerprint:
         return False
     if not accept_changes:
-        raise BadInputError(_code_has_changed(spec, f"{progress.done} of {progress.total} points done"))
+        raise BadInputError(_code_has_changed(spec, f"{points_done(progress.done, progress.total)} done"))
     _write(job, replace(spec, fingerprint=fingerprint))
     return True
 
@@ -167,6 +169,12 @@ def _code_has_changed(spec: JobSpec, so_far: str) -> str:
         f"the code of {spec.method} has changed since job {spec.id} began ({so_far}). "
         "Keep those results and do the rest with the new code: --accept-changes."
     )
+
+
+def _lift_given_up(job: JobFile) -> None:
+    with job.commit() as tx:
+        for range_, _why in job.given_up():
+            tx.lift(range_)
 
 
 def _write(job: JobFile, spec: JobSpec) -> None:

@@ -84,7 +84,11 @@ def _drive(
         view.say(note)
     progress = job.progress()
     ending = Ending(EndingKind.DONE)
-    if not progress.finished:
+    if progress.finished:
+        view.say(
+            "every point was tried before, so nothing runs now; `overnight run` with --new begins afresh"
+        )
+    else:
         record(job, JobState.RUNNING)
         try:
             ending = asyncio.run(_drive_alone(job, dataset, broker, driving, place, view, recall))

@@ -17,6 +17,7 @@ from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
 from overnight_producer.jobs.service import server_of
 from overnight_producer.options import Driving
 from overnight_producer.preflight import check
+from overnight_producer.views.wording import points_done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,13 +93,13 @@ def _submit_again(path: Path, spec: JobSpec, wanted: Wanted, place: Place, say: 
         with JobFile.open(path) as job:
             found, progress = job.spec, job.progress()
         _compare(found, spec)
-        say(f"job {found.id} for this is being driven: {progress.done} of {progress.total} points done")
+        say(f"job {found.id} for this is being driven: {points_done(progress.done, progress.total)} done")
         return found.id
     with JobFile.open(path, driving=True) as job, job.lock():
         if earlier.take_up(job, spec, wanted):
             _void_tasks(job.spec, place)
         found, progress = job.spec, job.progress()
-        so_far = f"{progress.done} of {progress.total} points done"
+        so_far = f"{points_done(progress.done, progress.total)} done"
         match progress.state:
             case JobState.DONE:
                 say(f"job {found.id} for this is done: {so_far}; begin afresh with --new")

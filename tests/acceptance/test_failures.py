@@ -25,6 +25,23 @@ def test_a_method_that_always_fails_is_paused_within_seconds(desk: Desk, batch: 
     assert 20 <= progress.given_up <= 60
 
 
+def test_a_method_of_one_point_called_with_batches_is_told_so_and_completes_when_called_right(
+    desk: Desk,
+) -> None:
+    (desk.folder / "single.py").write_text("def double(point):\n    return float(point) * 2\n")
+    words = ("run", "single:double", "--data", "range:200", "--output", "out.npy")
+
+    wrong = desk.overnight(*words)
+    assert wrong.status == 1, wrong
+    assert "run it again with --per-point" in wrong.output
+    assert "waiting for the first result" not in wrong.output.splitlines()[-2]
+
+    right = desk.overnight(*words, "--per-point")
+    assert right.status == 0, right
+    assert "200 of 200 points done" in right.output
+    assert np.array_equal(np.load(desk.folder / "out.npy"), np.arange(200.0) * 2)
+
+
 def test_max_failures_all_tries_every_point_before_it_gives_up(desk: Desk) -> None:
     ended = desk.overnight(
         "run",

@@ -73,6 +73,7 @@ def test_a_finished_run_started_again_publishes_nothing_and_writes_the_results_a
 
     assert again.status == 0, again
     assert f"{POINTS} of {POINTS} points done" in again.output
+    assert "nothing runs now" in again.output
     assert tasks_queued(desk, "default") == 0
     assert set(desk.calls().values()) == {1}
     assert len(desk.jobs()) == 1

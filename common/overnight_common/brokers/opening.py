@@ -90,6 +90,8 @@ def _check(url: str) -> None:
             fault = "its port is no number from 1 to 65535"
         if not host:
             fault = "it names no host"
+        elif parts.username and parts.password is None:
+            fault = "it names a user and no password"
         elif "/" in path[1:]:
             fault = "a / within the virtual host is written %2F"
         elif any(character.isspace() for character in unquote(host)):

@@ -290,7 +290,7 @@ class RabbitMQBroker:
         server = f"{found.get('product', 'AMQP server')} {found.get('version', '')}".strip()
         if server != self._server and _version(str(found.get("version", ""))) < (3, 12):
             _log.warning(
-                "%s takes no ack timeout from a queue: set its own consumer_timeout above the longest task",
+                "%s: before 3.12, tasks over 30 min need a longer consumer_timeout in the server's configuration",
                 server,
             )
         self._server = server

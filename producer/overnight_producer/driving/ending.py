@@ -31,7 +31,7 @@ def why_hopeless(limit: int | None, given_up: int, succeeded: int) -> str:
     tried = given_up + succeeded
     if limit is None or given_up < limit or succeeded >= SUCCESS_SHARE_TO_GO_ON * tried:
         return ""
-    return f"of {tried} points that were tried, {given_up} were given up"
+    return f"of the first {tried} points that were tried, {given_up} were given up"
 
 
 def why_nobody_works(seconds: float, queue: str, accused: Mapping[str, str]) -> str:

@@ -58,8 +58,14 @@ class Rates:
         return recent / max(span, 0.1)
 
     def points_per_second(self, now: float) -> float:
-        """Return points done per second over the last 30 s."""
-        return self._per_second(1, now)
+        """Return points done per second over the last 30 s.
+
+        Replies that came all at once, having waited for us or for a first batch to end, took their slots
+        longer than we have been looking.
+        """
+        slots = self.slots_seen(now)
+        too_many_times = self.busy_seconds_per_second(now) / slots if slots else 0.0
+        return self._per_second(1, now) / max(too_many_times, 1.0)
 
     def tasks_per_second(self, now: float) -> float:
         """Return tasks answered per second over the last 30 s."""

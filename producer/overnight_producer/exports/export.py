@@ -254,4 +254,4 @@ class _Export:
 
 
 def _points(count: int) -> str:
-    return "1 point" if count == 1 else f"{count} points"
+    return "1 point" if count == 1 else f"{count:,} points"

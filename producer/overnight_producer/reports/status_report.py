@@ -148,7 +148,9 @@ def job_table(jobs: list[JobStanding]) -> Table:
             percent(progress.done, progress.total),
             job.state_words,
             left,
-            pace(job.points_per_second) if job.points_per_second else "",
+            pace(job.live.rate)
+            if job.live is not None and job.live.rate
+            else "",  # a mean over pauses says nothing
             style="green" if job.driver_pid is not None else "",
         )
     return table

@@ -15,6 +15,7 @@ from overnight_producer.views.wording import (
     one_line,
     pace,
     percent,
+    points_done,
     points_of,
 )
 
@@ -42,8 +43,7 @@ def data_name(spec: JobSpec) -> str:
 
 def points_phrase(snapshot: Snapshot) -> str:
     """Return for example `812 of 1,797 points`."""
-    progress = snapshot.progress
-    return f"{count(progress.done)} of {counted(progress.total, 'point')}"
+    return points_done(snapshot.progress.done, snapshot.progress.total)
 
 
 def percent_phrase(snapshot: Snapshot) -> str:
@@ -65,7 +65,8 @@ def ending_phrase(snapshot: Snapshot, now: float) -> str:
         return "paused"
     seconds = snapshot.eta_seconds
     if seconds is None:
-        return "" if snapshot.progress.done else "waiting for the first result"
+        untouched = not snapshot.progress.done and not snapshot.progress.given_up
+        return "waiting for the first result" if untouched else ""
     if seconds == 0:
         return ""
     if seconds > 100 * 365 * 86_400:
@@ -141,15 +142,14 @@ def stragglers(snapshot: Snapshot) -> list[str]:
 
 
 def consumer_command(spec: JobSpec) -> str:
-    """Return the command that starts a consumer for the job; its broker address has no password."""
-    words = ["overnight-consumer"]
+    """Return the command that starts a consumer for the job, with PASSWORD where that of the broker is due."""
+    where = ""
     if spec.broker and not spec.broker.startswith("embedded"):
-        words.append(f"--broker {spec.broker}")
-    words.append(f"--queue {spec.queue}")
-    words.append(
+        where = f"OVERNIGHT_BROKER={spec.broker.replace('@', ':PASSWORD@', 1)} "
+    what = (
         f"--command {shlex.quote(spec.command)}" if spec.command else f"--methods {shlex.quote(spec.method)}"
     )
-    return " ".join(words)
+    return f"{where}overnight-consumer --queue {spec.queue} {what}"
 
 
 class Patience:

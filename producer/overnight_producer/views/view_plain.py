@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from overnight_common.messages import Reply
     from overnight_producer.driving.snapshot import Snapshot
     from overnight_producer.jobs.ranges import Decision
+    from overnight_producer.jobs.records import Progress
 
 LINE_SECONDS = 10.0
 STEP_PERCENT = 10
@@ -23,7 +24,7 @@ class PlainView(LineView):
 
     _due = 0.0
     _step = -1
-    _line = ""
+    _told_of: Progress | None = None
     _latest: Snapshot | None = None
 
     def start(self) -> None:
@@ -48,8 +49,8 @@ class PlainView(LineView):
         if now >= self._due or (step > self._step and now >= self._due - LINE_SECONDS + 1.0):
             self._due = now + LINE_SECONDS
             self._step = step
-            self._line = standing.status_line(snapshot, self._clock())
-            self.say(self._line)
+            self._told_of = snapshot.progress
+            self.say(standing.status_line(snapshot, self._clock()))
 
     def say(self, text: str) -> None:
         """Print the text."""
@@ -62,10 +63,8 @@ class PlainView(LineView):
             return
         self._finished = True
         self._tasks.flush()
-        if self._latest is not None:
-            line = standing.status_line(self._latest, self._clock())
-            if line != self._line:
-                self.say(line)
+        if self._latest is not None and self._latest.progress != self._told_of:
+            self.say(standing.status_line(self._latest, self._clock()))
         self.say(ending_text)
 
     def _tell_troubles(self, lines: list[str], now: float) -> None:

@@ -20,6 +20,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def points_done(done: int, total: int) -> str:
+    """Return for example `812 of 1,797 points`."""
+    return f"{count(done)} of {counted(total, 'point')}"
+
+
 def duration(seconds: float) -> str:
     """Return a duration with at most two units, for example `0.83 s`, `1 min 19 s` or `3 d 4 h`."""
     if not math.isfinite(seconds):

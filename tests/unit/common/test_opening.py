@@ -53,6 +53,7 @@ def test_amqp_means_rabbitmq_and_does_not_connect_yet(url: str) -> None:
         "amqp://user:hidden@[::1/",
         "amqp://user:hidden/more@host/vhost",
         "amqp://user:hidden@host/v/w",
+        "amqp://user-without-password@host/v",
         "http://host",
     ],
 )

@@ -37,6 +37,14 @@ def test_the_rate_falls_when_nothing_is_done_any_more_and_comes_back():
     assert rates.points_per_second(102.0) > 50
 
 
+@pytest.mark.parametrize("waited", [1, 40])
+def test_replies_that_waited_for_the_driver_make_no_rate_that_its_slots_cannot_keep(waited):
+    rates = Rates(100.0)
+    for task in range(2 * waited):
+        rates.done(reply(10 * task, 10 * task + 10, seconds=2.0, slot=1 + task % 2), 100.5)
+    assert rates.points_per_second(101.0) == pytest.approx(10)
+
+
 def test_failed_tasks_count_as_work_and_not_as_points():
     rates = Rates(0.0)
     rates.failed(reply(0, 50, "failed"), 1.0)

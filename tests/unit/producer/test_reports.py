@@ -102,6 +102,7 @@ def test_the_rate_without_a_driver_is_the_mean_from_the_first_to_the_latest_resu
         add(job, 0, [0.0] * 10)  # at 1000 s
         add(job, 10, [0.0] * 40)  # at 1010 s
     (figures,) = status_object(tmp_path)["jobs"]
+    assert "points/s" not in status_of(tmp_path)  # beside the rates of jobs that go, it would be read as one
     assert figures["points_per_second"] == pytest.approx(5.0)
     assert figures["eta_seconds"] is None  # nobody goes on with it
 

@@ -7,7 +7,7 @@ from overnight_producer.views import standing
 from support.job_files import spec_of
 from support.standings import Clock, snapshot_of
 
-SPEC = spec_of(1797, queue="gpu", broker="amqp://rabbit:5672/farm", method="lib:slow")
+SPEC = spec_of(1797, queue="gpu", broker="amqp://me@rabbit:5672/farm", method="lib:slow")
 
 
 def test_there_is_no_eta_before_there_is_a_rate():
@@ -49,7 +49,8 @@ def test_a_queue_without_consumer_is_named_with_the_command_that_helps():
     (line,) = standing.troubles(snapshot_of(0), SPEC, lonely=True)
     assert line == (
         "no consumer on queue gpu: start one with"
-        " `overnight-consumer --broker amqp://rabbit:5672/farm --queue gpu --methods lib:slow`"
+        " `OVERNIGHT_BROKER=amqp://me:PASSWORD@rabbit:5672/farm"
+        " overnight-consumer --queue gpu --methods lib:slow`"
     )
 
 
@@ -61,7 +62,7 @@ def test_the_command_that_helps_can_be_pasted_into_a_shell():
 
 def test_a_lost_broker_is_told_instead_of_the_missing_consumer():
     (line,) = standing.troubles(snapshot_of(0, broker=BrokerState.DISCONNECTED), SPEC, lonely=True)
-    assert "no link to the broker at amqp://rabbit:5672/farm" in line
+    assert "no link to the broker at amqp://me@rabbit:5672/farm" in line
 
 
 def test_a_blocked_broker_is_told():

@@ -116,3 +116,13 @@ def test_the_last_figures_stand_before_the_ending_which_is_told_once():
         "1,797 of 1,797 points (100 %), 12.4 points/s, 1.9 of 2 slots busy",
         "all done",
     ]
+
+
+def test_figures_that_were_told_are_not_told_again_at_the_end_with_another_rate():
+    shown = Shown()
+    shown.show(20.0, 1797)
+    shown.show(0.1, 1797, points_per_second=11.0)
+    shown.view.finish("all done", 0)
+    assert [line for line in shown.lines if "100 %" in line] == [
+        "1,797 of 1,797 points (100 %), 12.4 points/s, 1.9 of 2 slots busy"
+    ]
