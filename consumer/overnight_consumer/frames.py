@@ -1,8 +1,9 @@
 """Define what the consumer's parent and a child say to each other, and put it into frames and back.
 
-A frame is four bytes that no text begins with, four bytes of length (big-endian) and a MessagePack body. A method
-may write into any open file descriptor, ours too: what has no such beginning is found out at once. The task goes to the child as the bytes
-that came from the broker; the reply comes back as the bytes that go to the broker.
+A frame is four bytes that no text begins with, four bytes of length (big-endian) and a MessagePack body. A
+method may write into any open file descriptor, ours too: what does not begin like that is found out at once.
+The task goes to the child as the bytes that came from the broker; the reply comes back as the bytes that go
+to the broker.
 """
 
 from __future__ import annotations

@@ -379,6 +379,8 @@ class Tasks:
                 self._tick_running(held, now)
                 if not late:
                     self._judge_length(held, now)
+        if not late:
+            self._end_unwanted(now)
         for name, parked in list(self._parked.items()):
             if self.watch.verdict(name, now) is Verdict.GO:
                 self._parked[name] = [held for held in parked if held.stage is not Stage.ANSWERED]
@@ -391,6 +393,13 @@ class Tasks:
         for intake in self._intakes:
             intake.resume_if_due(now, self._prefetch())
         self._dispatch()
+
+    def _end_unwanted(self, now: float) -> None:
+        """End what was dropped or handed back while it lay in a child, and has begun there all the same."""
+        for slot in self._slots:
+            held = slot.held
+            if held is not None and held.stage is Stage.SETTLED and now - held.dispatched_at >= LONG_SECONDS:
+                slot.abandon()
 
     def _judge_length(self, held: Held, now: float) -> None:
         """Let nothing wait behind a task that has turned out to be long."""

@@ -68,7 +68,7 @@ def ends(points):
 
 def writes_anywhere(points, text="hello\n"):
     """Write into every descriptor that is open, as a program does that closes and reuses numbers wrongly."""
-    for descriptor in map(int, os.listdir("/proc/self/fd")):
+    for descriptor in [int(link.name) for link in Path("/proc/self/fd").iterdir()]:
         if descriptor > 2:
             with contextlib.suppress(OSError):
                 os.write(descriptor, text.encode())
