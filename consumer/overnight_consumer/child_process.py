@@ -19,6 +19,7 @@ from overnight_consumer.frames import (
     Answer,
     FrameReader,
     FromChild,
+    GarbledError,
     Ready,
     Recall,
     Recalled,
@@ -80,6 +81,7 @@ class ChildProcess(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
         self._reaped: Death | None = None
+        self._garbled = False
         self._scratch = setup.scratch
         self.ready = False
         ours, theirs = socket.socketpair()
@@ -156,13 +158,15 @@ class ChildProcess(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes from the socket (asyncio calls this)."""
-        for body in self._reader.feed(data):
-            try:
-                message = decode_from_child(body)
-            except msgspec.MsgspecError:
-                self.kill()  # the method wrote into our socket: nothing it says can be believed any more
-                return
-            self._hear(message)
+        if self._garbled:
+            return
+        try:
+            for body in self._reader.feed(data):
+                self._hear(decode_from_child(body))
+        except (GarbledError, msgspec.MsgspecError):
+            # The method wrote into our socket: nothing that comes after that can be believed.
+            self._garbled = True
+            self.kill()
 
     def _hear(self, message: FromChild) -> None:
         if isinstance(message, Answer):
@@ -199,7 +203,7 @@ class ChildProcess(asyncio.Protocol):
         tail = self._output.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
         unit = 1 if sys.platform == "darwin" else 1024
-        self._reaped = Death(self._process.returncode, usage.ru_maxrss * unit, tail)
+        self._reaped = Death(self._process.returncode, usage.ru_maxrss * unit, tail, garbled=self._garbled)
         self._listener.on_death(self._reaped)
 
 

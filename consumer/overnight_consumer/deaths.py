@@ -38,6 +38,7 @@ class Death:
             kernel did; None if only the exit status tells.
         time_limit_seconds: how long it was allowed to run, None for no limit.
         memory_limit_bytes: how much memory it was allowed, None for no limit.
+        garbled: it was killed, for the method had written into the socket to the parent.
     """
 
     exit_status: int
@@ -47,6 +48,7 @@ class Death:
     why: ExitReason | None = None
     time_limit_seconds: float | None = None
     memory_limit_bytes: int | None = None
+    garbled: bool = False
 
 
 def exit_reason(death: Death) -> ExitReason:
@@ -78,6 +80,9 @@ def _told(death: Death) -> tuple[Cause, str, str]:
             words = "Killed by the kernel, which had run out of memory,"
             return Cause.OUT_OF_MEMORY, "KernelOutOfMemory", words
     how = _how(death)
+    if death.garbled:
+        words = "Killed, for the method had written into a file descriptor that it did not open,"
+        return Cause.KILLED_BY_SIGNAL, "ForeignDescriptor", words
     if death.exit_status < 0:
         return Cause.KILLED_BY_SIGNAL, how, f"The child was killed by {how}"
     return Cause.EXIT_STATUS, how, f"The child ended with {how}"

@@ -1,17 +1,26 @@
 """Define what the consumer's parent and a child say to each other, and put it into frames and back.
 
-A frame is four bytes of length (big-endian) and a MessagePack body. The task goes to the child as the bytes
-that came from the broker; the reply comes back as the bytes that go to the broker.
+A frame is four bytes that no text begins with, four bytes of length (big-endian) and a MessagePack body. A
+method may write into any open file descriptor, ours too: what does not begin like that is found out at once.
+The task goes to the child as the bytes that came from the broker; the reply comes back as the bytes that go
+to the broker.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-HEADER_BYTES = 4
-MAX_FRAME_BYTES = 2**32 - 1
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MARK = b"\xffov\xfe"
+_HEADER_BYTES = len(_MARK) + 4
+
+
+class GarbledError(ValueError):
+    """Say that what came is none of our frames."""
 
 
 class Setup(msgspec.Struct, frozen=True, tag="setup"):
@@ -111,7 +120,7 @@ _to_child_order = msgspec.msgpack.Decoder(Order)
 def pack(message: FromChild | ToChild) -> bytes:
     """Return the message as one frame."""
     body = _encoder.encode(message)
-    return len(body).to_bytes(HEADER_BYTES, "big") + body
+    return _MARK + len(body).to_bytes(4, "big") + body
 
 
 def decode_from_child(body: bytes | memoryview) -> FromChild:
@@ -135,19 +144,25 @@ class FrameReader:
     def __init__(self) -> None:
         self._buffer = bytearray()
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Add what came from the socket and return the bodies that are complete now."""
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Add what came from the socket and give the bodies that are complete now.
+
+        Raises:
+            GarbledError: what follows the bodies given so far is no frame.
+        """
         buffer = self._buffer
         buffer += data
-        bodies = []
         at = 0
-        while len(buffer) - at >= HEADER_BYTES:
-            length = int.from_bytes(buffer[at : at + HEADER_BYTES], "big")
-            end = at + HEADER_BYTES + length
-            if len(buffer) < end:
-                break
-            bodies.append(bytes(buffer[at + HEADER_BYTES : end]))
-            at = end
-        if at:
+        try:
+            while len(buffer) > at:
+                head = bytes(buffer[at : at + _HEADER_BYTES])
+                if not _MARK.startswith(head[: len(_MARK)]):
+                    raise GarbledError(f"no frame begins with {head!r}")
+                end = at + _HEADER_BYTES + int.from_bytes(head[len(_MARK) :], "big")
+                if len(head) < _HEADER_BYTES or len(buffer) < end:
+                    break
+                body = bytes(buffer[at + _HEADER_BYTES : end])
+                at = end
+                yield body
+        finally:
             del buffer[:at]
-        return bodies

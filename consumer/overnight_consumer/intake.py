@@ -5,6 +5,7 @@ be what killed them; the broker charges that to all that they held. So that its 
 such a task is held alone, and a consumer that has just started, perhaps after such a death, begins with one.
 After a suspect the number doubles as harmless ones come: up to RabbitMQ 4.2 what is handed back counts as if it
 had been lost, so who may come upon another suspect must not hold much more than he has just dealt with.
+What is on its way when a suspect comes is kept for that reason: it runs before the suspect (`tasks.py`).
 """
 
 from __future__ import annotations
@@ -155,4 +156,6 @@ class Intake:
     def _set(self, prefetch: int) -> None:
         self._prefetch = prefetch
         if self._subscription is not None:
-            self._subscription.set_prefetch(self._allowed)
+            # What is on its way to us when a suspect comes is better run before it than handed back.
+            keeps = self._cap is not None and prefetch > 0
+            self._subscription.set_prefetch(self._allowed, keep_late=keeps)

@@ -38,6 +38,8 @@ log = logging.getLogger("overnight.consumer")
 _MOST_PARKED_AHEAD = 256
 # A task with so few deliveries left is held alone: it may be what killed the consumers that had it.
 _LAST_CHANCES = 2
+# Short tasks are done by then; for long ones a suspect does not keep a slot idle.
+_SUSPECT_PATIENCE_SECONDS = 5.0
 _ACCUSING = frozenset(cause.value for cause in Cause if cause.accuses_consumer)
 
 
@@ -50,6 +52,7 @@ class Tasks:
         self._observer = observer
         self._held: dict[tuple[str, int, int, int], Held] = {}
         self._waiting: deque[Held] = deque()
+        self._suspects: deque[tuple[float, Held]] = deque()  # since when they wait for all others to be done
         self._parked: dict[str, list[Held]] = {}
         self._free: deque[Slot] = deque()
         self._slots: list[Slot] = []
@@ -102,8 +105,12 @@ class Tasks:
         elif count >= self._settings.max_deliveries:
             self._reply(held, answers.lost_consumer(count, self._settings.max_deliveries))
         else:
-            intake.heed(self.active_at, suspect=count >= self._suspicious)
-            self._waiting.append(held)
+            suspect = count >= self._suspicious
+            intake.heed(self.active_at, suspect=suspect)
+            if suspect:
+                self._suspects.append((self.active_at, held))
+            else:
+                self._waiting.append(held)
             self._dispatch()
 
     def _refuse_newer(self, intake: Intake, delivery: Delivery, words: str) -> None:
@@ -151,6 +158,7 @@ class Tasks:
 
     def _sweep(self) -> None:
         self._waiting = deque(held for held in self._waiting if held.stage is Stage.WAITING)
+        self._suspects = deque(each for each in self._suspects if each[1].stage is Stage.WAITING)
         for name, parked in list(self._parked.items()):
             self._parked[name] = [held for held in parked if held.stage is not Stage.SETTLED]
             if not self._parked[name]:
@@ -164,7 +172,20 @@ class Tasks:
         self._free.append(slot)
         self._dispatch()
 
+    def _admit_suspect(self) -> None:
+        """Let a suspect run when all else is done: if it kills us, the broker charges all that we hold."""
+        if self._waiting or not self._suspects:
+            return
+        # Who kills has been in each loss, its neighbours not: so it has the highest count, and comes last.
+        chosen = min(self._suspects, key=lambda each: each[1].delivery_count)
+        since, held = chosen
+        alone = len(self._held) <= len(self._suspects)
+        if alone or time.monotonic() - since >= _SUSPECT_PATIENCE_SECONDS:
+            self._suspects.remove(chosen)
+            self._waiting.append(held)
+
     def _dispatch(self) -> None:
+        self._admit_suspect()
         free = self._free
         while self._waiting and (free or self._cannot_start()):
             held = self._waiting.popleft()
@@ -295,6 +316,8 @@ class Tasks:
             self._drop(held)
             held.confirm_seconds = self.active_at - held.sent_at
             self._observer.confirmed(held)
+            if self._suspects:
+                self._dispatch()
 
     def _too_large(self, held: Held, words: str) -> None:
         self._reply(held, answers.result_too_large(words))
@@ -381,6 +404,8 @@ class Tasks:
                 self._tick_running(held, now)
                 if not late:
                     self._judge_length(held, now)
+        if not late:
+            self._end_unwanted(now)
         for name, parked in list(self._parked.items()):
             if self.watch.verdict(name, now) is Verdict.GO:
                 self._parked[name] = [held for held in parked if held.stage is not Stage.ANSWERED]
@@ -393,6 +418,13 @@ class Tasks:
         for intake in self._intakes:
             intake.resume_if_due(now, self._prefetch())
         self._dispatch()
+
+    def _end_unwanted(self, now: float) -> None:
+        """End what was dropped or handed back while it lay in a child, and has begun there all the same."""
+        for slot in self._slots:
+            held = slot.held
+            if held is not None and held.stage is Stage.SETTLED and now - held.dispatched_at >= LONG_SECONDS:
+                slot.abandon()
 
     def _judge_length(self, held: Held, now: float) -> None:
         """Let nothing wait behind a task that has turned out to be long."""

@@ -58,6 +58,19 @@ def test_an_exit_in_the_method_is_told_with_status_and_last_words(tmp_path):
     run_in(tmp_path, act)
 
 
+def test_a_method_that_writes_into_our_socket_is_told_so_and_nothing_hangs(tmp_path):
+    async def act(farm: Farm):
+        farm.start("--slots", "1", *toys("writes_anywhere double"))
+        for start, text in enumerate(("hello\n", "\0\0\0\5hello", "\0\7\0\0")):
+            failure = (await farm.run("toys:writes_anywhere", start, params={"text": text})).failure
+            assert failure is not None
+            assert failure.cause is Cause.KILLED_BY_SIGNAL
+            assert "file descriptor" in failure.message
+        assert await farm.values("toys:double", 9) == [18]
+
+    run_in(tmp_path, act)
+
+
 def test_a_time_limit_ends_native_code_and_its_grandchild(tmp_path):
     async def act(farm: Farm):
         farm.start("--slots", "1", *toys("native double"))

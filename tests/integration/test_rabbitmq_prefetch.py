@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from overnight_common.brokers.base import Delivery
 from support.broker_use import Inbox, Outcomes, linger, opened, put, until
 from support.rabbitmq_use import QUEUE, broker_at
 
@@ -111,5 +112,32 @@ def test_a_slot_that_gets_free_after_a_lowering_is_filled_although_the_others_ar
 
             await inbox.wait(delivered + 1, seconds=2)
             assert len(inbox.held) == 8
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("keep_late", [False, True])
+def test_what_is_on_its_way_at_a_lowering_goes_back_unless_it_is_to_be_kept(
+    url: str, keep_late: bool
+) -> None:
+    async def scene() -> None:
+        broker, source = broker_at(url), broker_at(url)
+        got: list[int] = []
+
+        def take(delivery: Delivery) -> None:
+            got.append(delivery.delivery_count)
+            if len(got) == 1:
+                subscription.set_prefetch(1, keep_late=keep_late)
+
+        async with opened(broker, source):
+            await source.declare(QUEUE)
+            subscription = await broker.subscribe(QUEUE, 50, take, lambda: None)
+            await put(source, QUEUE, *(b"%d" % n for n in range(50)))
+            await until(lambda: len(got) >= 1, "the first")
+            await linger(broker, QUEUE)
+            depth = await source.depth(QUEUE)
+            assert depth is not None
+            assert len(got) + depth.ready == 50
+            assert (len(got) > 1) == keep_late
 
     asyncio.run(scene())

@@ -32,7 +32,7 @@ class MemorySubscription:
     held: list[Delivery] = field(default_factory=list)
     active: bool = True
 
-    def set_prefetch(self, prefetch: int) -> None:
+    def set_prefetch(self, prefetch: int, *, keep_late: bool = False) -> None:
         self.prefetch = prefetch
         self.broker.soon()
 

@@ -92,6 +92,7 @@ class Session:
         self.consuming = False
         self._queue = queue
         self._target = prefetch
+        self._keeps_late = False
         self._on_delivery = on_delivery
         self._on_end = on_end
         self._channel: Channel | None = None
@@ -126,9 +127,9 @@ class Session:
             else:
                 self.consuming = True
 
-    def set_prefetch(self, prefetch: int) -> None:
+    def set_prefetch(self, prefetch: int, *, keep_late: bool = False) -> None:
         """Change the limit; takes effect with the next answers of the broker, never above it."""
-        self._target = prefetch
+        self._target, self._keeps_late = prefetch, keep_late
         self._reconcile()
 
     async def quieten(self) -> None:
@@ -238,7 +239,7 @@ class Session:
         number = method.delivery_tag
         if not self.alive or self._channel is None:
             return
-        if not consumer.active and self._room() <= 0:
+        if not consumer.active and not self._keeps_late and self._room() <= 0:
             self._channel.raw.basic_nack(number, multiple=False, requeue=True)
             return
         self._held[number] = consumer

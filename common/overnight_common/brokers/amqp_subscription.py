@@ -48,7 +48,7 @@ class AmqpSubscription:
         """Tell whether it is cancelled and all that it held is settled."""
         return self._cancelled and (self._session is None or not self._session.held)
 
-    def set_prefetch(self, prefetch: int) -> None:
+    def set_prefetch(self, prefetch: int, *, keep_late: bool = False) -> None:
         """Change how many deliveries may be held; see `Subscription.set_prefetch`."""
         if prefetch < 0:
             raise ValueError(f"prefetch {prefetch} is below 0")
@@ -56,7 +56,7 @@ class AmqpSubscription:
             return
         self._prefetch = prefetch
         if self._session is not None:
-            self._session.set_prefetch(prefetch)
+            self._session.set_prefetch(prefetch, keep_late=keep_late)
 
     async def first_try(self) -> None:
         """Wait until the broker has answered the first time, with whatever result."""

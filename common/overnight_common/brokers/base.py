@@ -108,11 +108,12 @@ class Subscription(Protocol):
     def active(self) -> bool:
         """Tell whether the broker is really handing out messages to us now."""
 
-    def set_prefetch(self, prefetch: int) -> None:
+    def set_prefetch(self, prefetch: int, *, keep_late: bool = False) -> None:
         """Change how many deliveries may be held un-acked.
 
         Exact: what is held never grows beyond the new value by this change. With 0 nothing new comes.
-        The way down is for the caller: hand back what has not started.
+        The way down is for the caller: hand back what has not started. What is on its way meanwhile goes
+        back by itself, which may count as a failed delivery; with `keep_late` it is handed out all the same.
         """
 
     async def cancel(self) -> None:

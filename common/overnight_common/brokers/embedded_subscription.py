@@ -63,7 +63,7 @@ class EmbeddedSubscription:
         """Return how many messages may be taken now, 0 or less for none."""
         return 0 if self.cancelled else self.prefetch - len(self.held)
 
-    def set_prefetch(self, prefetch: int) -> None:
+    def set_prefetch(self, prefetch: int, *, keep_late: bool = False) -> None:  # noqa: ARG002 - nothing is ever late
         """Change how many deliveries may be held un-acked."""
         self.prefetch = prefetch
         self.host.flush_soon()

@@ -239,6 +239,23 @@ def test_a_cancelled_job_leaves_nothing_in_a_child_to_be_replied_to(bench):
     asyncio.run(run())
 
 
+def test_a_task_that_nobody_wants_any_more_and_that_lasts_is_ended(bench):
+    async def run():
+        await given(bench)
+        slot = bench.slots[0]
+        bench.tasks._drop(slot.given[0])  # as when another job is cancelled
+        bench.answer(slot)
+        await settle()
+        begun = slot.held.dispatched_at
+        bench.tasks.tick(begun + 0.4)
+        assert slot.abandoned == 0
+        bench.tasks.tick(begun + 0.8)
+        bench.tasks.tick(begun + 1.2)
+        assert slot.abandoned == 1
+
+    asyncio.run(run())
+
+
 def test_what_a_stopped_slot_was_given_is_handed_back_too(bench):
     async def run():
         await given(bench)

@@ -11,7 +11,16 @@ from overnight_consumer.commands import CommandEnd, command_line
 from overnight_consumer.commands import failure_of as command_failure
 from overnight_consumer.deaths import Death, ExitReason, failure_of, start_failure_of
 from overnight_consumer.failures import exception_failure
-from overnight_consumer.frames import Answer, FrameReader, Ready, Work, decode_from_child, decode_order, pack
+from overnight_consumer.frames import (
+    Answer,
+    FrameReader,
+    GarbledError,
+    Ready,
+    Work,
+    decode_from_child,
+    decode_order,
+    pack,
+)
 from overnight_consumer.limits import Limits
 from overnight_consumer.prefetch import (
     MOST,
@@ -116,7 +125,16 @@ def test_frames_are_cut_right_however_the_bytes_arrive(bodies, step):
 
 def test_what_a_child_says_survives_the_trip():
     answer = Answer("failed", "exception", "why", 1.5, b"reply")
-    assert [decode_from_child(pack(said)[4:]) for said in (answer, Ready())] == [answer, Ready()]
+    came = FrameReader().feed(pack(answer) + pack(Ready()))
+    assert [decode_from_child(body) for body in came] == [answer, Ready()]
+
+
+@pytest.mark.parametrize("foreign", [b"hello", b"\0\0\0\x09", b"\n", b"\xff" * 9])
+def test_what_is_no_frame_is_found_out_at_once_and_what_came_before_it_counts(foreign):
+    came = FrameReader().feed(pack(Ready()) + foreign)
+    assert decode_from_child(next(came)) == Ready()
+    with pytest.raises(GarbledError):
+        next(came)
 
 
 def test_a_death_is_told_with_its_figures():

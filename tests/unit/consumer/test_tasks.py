@@ -598,6 +598,85 @@ def test_suspects_among_short_tasks_bring_back_no_more_than_was_dealt_with_since
     asyncio.run(run())
 
 
+async def answered_in_order(bench):
+    """Answer what runs until nothing runs any more, and return the first points in that order."""
+    order = []
+    while bench.slots[0].held is not None:
+        order.append(bench.slots[0].held.task.start)
+        bench.answer(bench.slots[0])
+        await settle()
+    return order
+
+
+def test_a_suspect_runs_when_all_else_is_done_and_the_one_lost_most_often_last(bench):
+    async def run():
+        await bench.open(prefetch=10)
+        bench.tasks.on_delivery(bench.intake, bench.delivery(0))
+        await settle()
+        for start, count in ((1, 4), (2, 0), (3, 3), (4, 3), (5, 1)):
+            bench.tasks.on_delivery(bench.intake, bench.delivery(start, count))
+        assert await answered_in_order(bench) == [0, 2, 5, 3, 4, 1]
+        assert bench.broker.handed_back == []
+
+    asyncio.run(run())
+
+
+def test_no_two_suspects_run_at_a_time(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=2)
+        await bench.open(prefetch=10)
+        for start in range(2):
+            bench.tasks.on_delivery(bench.intake, bench.delivery(start, count=3))
+            await settle()
+        assert [slot.state for slot in bench.slots].count(SlotState.BUSY) == 1
+
+    asyncio.run(run())
+
+
+def test_a_suspect_does_not_wait_for_long_tasks(tmp_path, monkeypatch):
+    async def run():
+        bench = Bench(tmp_path, slots=2)
+        await bench.open(prefetch=10)
+        bench.tasks.on_delivery(bench.intake, bench.delivery(0))
+        await settle()
+        bench.tasks.on_delivery(bench.intake, bench.delivery(1, count=3))
+        assert bench.slots[1].held is None
+        monkeypatch.setattr(tasks_module, "_SUSPECT_PATIENCE_SECONDS", 0.0)
+        bench.tasks.tick(time.monotonic())
+        assert bench.slots[1].held.task.start == 1
+
+    asyncio.run(run())
+
+
+def test_a_suspect_whose_delivery_is_void_is_forgotten(bench):
+    async def run():
+        await bench.open(prefetch=10)
+        bench.tasks.on_delivery(bench.intake, bench.delivery(0))
+        await settle()
+        bench.tasks.on_delivery(bench.intake, bench.delivery(1, count=3))
+        bench.tasks.on_lost(bench.intake)
+        assert await answered_in_order(bench) == [0]
+        assert len(bench.tasks) == 0
+
+    asyncio.run(run())
+
+
+def test_what_is_on_its_way_when_a_suspect_comes_is_not_sent_back(bench):
+    async def run():
+        await bench.open(prefetch=10)
+        asked = []
+        bench.intake._subscription.set_prefetch = lambda prefetch, *, keep_late: asked.append(
+            (prefetch, keep_late)
+        )
+        bench.tasks.on_delivery(bench.intake, bench.delivery(0))
+        await settle()
+        bench.tasks.on_delivery(bench.intake, bench.delivery(1, count=3))
+        bench.intake.stop()
+        assert asked == [(10, False), (1, True), (0, False)]
+
+    asyncio.run(run())
+
+
 def test_a_suspect_that_has_run_for_a_minute_keeps_no_slot_idle(tmp_path):
     async def run():
         bench = Bench(tmp_path, slots=3)
