@@ -51,7 +51,7 @@ def test_each_device_has_a_slot_whose_child_sees_it_alone_and_takes_the_variant_
             1: ("cuda:0", ["torch", "cuda", "0", 1]),
             2: ("cuda:1", ["torch", "cuda", "1", 1]),
         }
-        assert "2 slots (cuda:0: 1; cuda:1: 2) with" in consumer.log
+        assert "slots: 2 (cuda:0: 1; cuda:1: 2)" in consumer.log
 
     in_farm(tmp_path, act)
 
@@ -137,7 +137,7 @@ def test_a_device_that_is_lost_before_the_method_is_loaded_accuses_the_consumer_
         lost = tmp_path / "lost"
         environment = with_fake_cuda(2) | {"FAKE_CUDA_LOST": str(lost)}
         consumer = farm.start("--device", "cuda:1", *SERVED, environment=environment)
-        await until(lambda: "1 slots (cuda:1: 1)" in consumer.log, "it is there")
+        await until(lambda: "slots: 1 (cuda:1: 1)" in consumer.log, "it is there")
         lost.write_text("1")
         failure = (await farm.run("where")).failure
         assert failure.cause is Cause.START_FAILED
