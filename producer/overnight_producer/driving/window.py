@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 FIRST_WINDOW = 16
 LARGEST_WINDOW = 100_000
 SLOT_MEMORY_SECONDS = 90.0
+# With less work than that in the queue, consumers that hold as much ahead (100 ms a slot) find it empty now and then.
+STOCK_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,12 @@ class Sight:
 def next_window(size: int, sight: Sight, window_seconds: float = 10.0) -> int:
     """Return the new size of the window, in tasks.
 
-    While tasks wait here and the queue has none ready, somebody may be idle: it doubles. Otherwise it comes
-    down, a quarter of the way each time, to the work of `window_seconds` or two tasks per slot, divided by
-    the number of jobs that share the queue.
+    While tasks wait here and the queue has none ready, or work for less than `STOCK_SECONDS`, somebody may be
+    idle: it doubles. Otherwise it comes down, a quarter of the way each time, to the work of `window_seconds`
+    or two tasks per slot, divided by the number of jobs that share the queue.
     """
-    if sight.ready == 0 and sight.waiting > 0:
+    stock = STOCK_SECONDS * sight.tasks_per_second
+    if sight.ready is not None and sight.ready <= stock and sight.waiting > 0:
         return min(size * 2, LARGEST_WINDOW)
     whole = max(window_seconds * sight.tasks_per_second, 2 * sight.slots)
     target = math.ceil(whole / sight.jobs)

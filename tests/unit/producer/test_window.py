@@ -21,6 +21,12 @@ def test_it_starts_at_sixteen_and_doubles_while_consumers_find_nothing():
     assert sizes == [16, 32, 64, 128, 256]
 
 
+def test_it_doubles_too_while_the_queue_holds_less_than_a_tenth_of_a_second_of_work():
+    assert grown(128, ready=100, tasks_per_second=1000.0, slots=2) == 256
+    assert grown(128, ready=101, tasks_per_second=1000.0, slots=2) == 128
+    assert grown(16, ready=1, tasks_per_second=5.0, slots=2) == 16
+
+
 def test_it_does_not_grow_while_tasks_lie_ready_or_none_wait_or_nobody_knows():
     assert grown(16, ready=1) == 16
     assert grown(16, waiting=0) == 16
