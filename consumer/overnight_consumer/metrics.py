@@ -187,19 +187,20 @@ class ConsumerMetrics:
     def seen(self, sight: Sight) -> None:
         """Count the tasks confirmed since the last time, and keep how things are."""
         confirmed, self._confirmed = self._confirmed, []
+        wall_ahead = self._wall() - self._monotonic()
         for held in confirmed:
-            self._count(held)
+            self._count(held, wall_ahead)
         for slot in sight.slots:
             if slot.held is not None:
-                self._note_wait(slot.held)
+                self._note_wait(slot.held, wall_ahead)
         self._sight = sight
 
-    def _count(self, held: Held) -> None:
+    def _count(self, held: Held, wall_ahead: float) -> None:
         self._confirm.observe(held.confirm_seconds)
         task = held.task
         if task.start == task.stop:
             return  # a probe is no task
-        self._note_wait(held)
+        self._note_wait(held, wall_ahead)
         queue = queue_label(held.intake.queue)
         labels = (queue, self._method(held))
         if held.run_seconds > 0:
@@ -210,13 +211,14 @@ class ConsumerMetrics:
         else:
             self._tasks_failed.add((queue, held.outcome))
 
-    def _note_wait(self, held: Held) -> None:
-        """Note how long a task had waited when it was given to a child."""
-        if held.wait_noted or not held.task.published_at or not held.dispatched_at:
+    def _note_wait(self, held: Held, wall_ahead: float) -> None:
+        """Note how long a task had waited when it was given to a child; the wall clock is so far ahead of ours."""
+        published_at = held.task.published_at
+        if held.wait_noted or not published_at or not held.dispatched_at:
             return
         held.wait_noted = True
-        started_at = self._wall() - (self._monotonic() - held.dispatched_at)
-        self._wait.observe(max(0.0, started_at - held.task.published_at), (queue_label(held.intake.queue),))
+        waited = held.dispatched_at + wall_ahead - published_at
+        self._wait.observe(max(0.0, waited), (queue_label(held.intake.queue),))
 
     def _method(self, held: Held) -> str:
         """Return the label of a task's method: a closed set, whatever messages say."""

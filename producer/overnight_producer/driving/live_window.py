@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1.0
 HASTY_LOOK_SECONDS = 0.1
+GROWING_LOOK_SECONDS = 0.03
 
 
 class LiveWindow:
@@ -63,7 +64,7 @@ class LiveWindow:
         next_task_seconds: Callable[[], float],
         changed: Callable[[], None],
     ) -> None:
-        """Look again and again, often while tasks wait and the window may have to grow.
+        """Look again and again: often while tasks wait, and more often while the window grows.
 
         Args:
             broker: asked for the depth of `queue`.
@@ -79,9 +80,13 @@ class LiveWindow:
                     self.depth = await broker.depth(queue)
                 except OvernightError:
                     self.depth = None  # unknown is not zero
+                before = self.size
                 self._look(waiting(), unsettled(), next_task_seconds())
                 changed()
-                await asyncio.sleep(HASTY_LOOK_SECONDS if waiting() else LOOK_SECONDS)
+                if self.size > before:
+                    await asyncio.sleep(GROWING_LOOK_SECONDS)
+                else:
+                    await asyncio.sleep(HASTY_LOOK_SECONDS if waiting() else LOOK_SECONDS)
         finally:
             self._share.leave(self._job)
 
