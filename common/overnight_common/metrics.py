@@ -107,14 +107,16 @@ class Histogram:
     def _empty(self) -> list[float]:
         return [0.0] * (len(self._family.bounds) + 2)  # the buckets, infinity, and the sum
 
-    def observe(self, seconds: float, labels: Labels = ()) -> None:
-        """Add one duration."""
+    def observe(self, *seconds: float, labels: Labels = ()) -> None:
+        """Add durations; many at once cost less than one by one."""
         try:
             cells = self._values[labels]
         except KeyError:
             cells = self._values[labels] = self._empty()
-        cells[bisect_left(self._bounds, seconds)] += 1
-        cells[-1] += seconds
+        bounds = self._bounds
+        for each in seconds:
+            cells[bisect_left(bounds, each)] += 1
+        cells[-1] += sum(seconds)
 
     def read(self) -> Reading:
         """Return the buckets as they are now."""

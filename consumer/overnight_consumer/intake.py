@@ -137,8 +137,18 @@ class Intake:
         if not self.paused:
             self._set(self._prefetch)
 
-    def want(self, prefetch: int, now: float, *, exactly: bool = False, least: int = 0) -> None:
-        """Change the prefetch if that is worth it, or if it is below `least`; `now` is monotonic seconds."""
+    def want(
+        self, prefetch: int, now: float, *, exactly: bool = False, least: int = 0, too_many: float = math.inf
+    ) -> None:
+        """Change the prefetch if that is worth it.
+
+        Args:
+            prefetch: how many deliveries to hold.
+            now: monotonic seconds.
+            exactly: that many, and at once.
+            least: at once if fewer are held now.
+            too_many: at once if so many are held now.
+        """
         if not worth_lowering(self._prefetch, prefetch):
             self._low_since = math.inf
         elif self._low_since == math.inf:
@@ -146,7 +156,8 @@ class Intake:
         if self.paused or prefetch == self._prefetch:
             return
         low_for_long = now - self._low_since >= LOWER_SECONDS
-        if exactly or low_for_long or self._prefetch < least or worth_raising(self._prefetch, prefetch):
+        at_once = exactly or not least <= self._prefetch < too_many
+        if at_once or low_for_long or worth_raising(self._prefetch, prefetch):
             self._set(prefetch)
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from overnight_common.loading import known_methods
@@ -121,6 +123,16 @@ UNKNOWN_METHOD = "unknown"
 COMMAND_METHOD = "command"
 
 
+@dataclass(slots=True)
+class _Alike:
+    """Gather tasks of one queue and one method."""
+
+    waits: list[float] = field(default_factory=list)
+    runs: list[float] = field(default_factory=list)
+    tasks: int = 0
+    points: int = 0
+
+
 class ConsumerMetrics:
     """Be the `Observer` that counts. Hooks come from the loop; `read` and `not_ready` from the server.
 
@@ -188,37 +200,41 @@ class ConsumerMetrics:
         """Count the tasks confirmed since the last time, and keep how things are."""
         confirmed, self._confirmed = self._confirmed, []
         wall_ahead = self._wall() - self._monotonic()
-        for held in confirmed:
-            self._count(held, wall_ahead)
+        if confirmed:
+            self._confirm.observe(*[held.confirm_seconds for held in confirmed])
+            self._count(confirmed, wall_ahead)
         for slot in sight.slots:
-            if slot.held is not None:
-                self._note_wait(slot.held, wall_ahead)
+            if slot.held is not None and (wait := _wait_of(slot.held, wall_ahead)) is not None:
+                self._wait.observe(wait, labels=(queue_label(slot.held.intake.queue),))
         self._sight = sight
 
-    def _count(self, held: Held, wall_ahead: float) -> None:
-        self._confirm.observe(held.confirm_seconds)
-        task = held.task
-        if task.start == task.stop:
-            return  # a probe is no task
-        self._note_wait(held, wall_ahead)
-        queue = queue_label(held.intake.queue)
-        labels = (queue, self._method(held))
-        if held.run_seconds > 0:
-            self._run.observe(held.run_seconds, labels)
-        if held.outcome == DONE:
-            self._tasks_done.add(labels)
-            self._points_done.add(labels, task.stop - task.start)
-        else:
-            self._tasks_failed.add((queue, held.outcome))
-
-    def _note_wait(self, held: Held, wall_ahead: float) -> None:
-        """Note how long a task had waited when it was given to a child; the wall clock is so far ahead of ours."""
-        published_at = held.task.published_at
-        if held.wait_noted or not published_at or not held.dispatched_at:
-            return
-        held.wait_noted = True
-        waited = held.dispatched_at + wall_ahead - published_at
-        self._wait.observe(max(0.0, waited), (queue_label(held.intake.queue),))
+    def _count(self, confirmed: list[Held], wall_ahead: float) -> None:
+        """Count tasks; what is alike is gathered first, for a task may take no longer than to be counted."""
+        alike: defaultdict[tuple[str, str], _Alike] = defaultdict(_Alike)
+        for held in confirmed:
+            task = held.task
+            points = task.stop - task.start
+            if points == 0:
+                continue  # a probe is no task
+            queue = queue_label(held.intake.queue)
+            found = alike[queue, self._method(held)]
+            if (wait := _wait_of(held, wall_ahead)) is not None:
+                found.waits.append(wait)
+            if held.run_seconds > 0:
+                found.runs.append(held.run_seconds)
+            if held.outcome == DONE:
+                found.tasks += 1
+                found.points += points
+            else:
+                self._tasks_failed.add((queue, held.outcome))
+        for labels, found in alike.items():
+            if found.waits:
+                self._wait.observe(*found.waits, labels=labels[:1])
+            if found.runs:
+                self._run.observe(*found.runs, labels=labels)
+            if found.tasks:
+                self._tasks_done.add(labels, found.tasks)
+                self._points_done.add(labels, found.points)
 
     def _method(self, held: Held) -> str:
         """Return the label of a task's method: a closed set, whatever messages say."""
@@ -322,3 +338,15 @@ def watched(settings: Settings, broker: Broker, port: int) -> Iterator[Observer]
             yield shielded(metrics)
         finally:
             pulse.stop()
+
+
+def _wait_of(held: Held, wall_ahead: float) -> float | None:
+    """Return how long a task had waited when its turn came; None if that is not known, or was told before.
+
+    The wall clock is ahead of the monotonic one by `wall_ahead`.
+    """
+    published_at = held.task.published_at
+    if held.wait_noted or not published_at or not held.dispatched_at:
+        return None
+    held.wait_noted = True
+    return max(0.0, held.dispatched_at + wall_ahead - published_at)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import math
 
-from overnight_consumer.prefetch import bundle_size, is_short, moving_mean, steady_mean, wanted_prefetch
+from overnight_consumer.prefetch import (
+    bundle_size,
+    is_short,
+    most_by_size,
+    moving_mean,
+    steady_mean,
+    wanted_prefetch,
+)
 
 
 class Pace:
@@ -31,6 +38,11 @@ class Pace:
     def weighed(self, body_bytes: int) -> None:
         """Take note of the size of a message."""
         self._mean_bytes = moving_mean(self._mean_bytes, body_bytes)
+
+    @property
+    def too_many(self) -> int:
+        """Return how many deliveries take too much memory."""
+        return 2 * most_by_size(self._mean_bytes or 0.0) + 1
 
     def bundle(self, slots: int, waiting: int) -> int:
         """Return how many tasks to hand to a child at once."""

@@ -6,7 +6,7 @@ SHORT_SECONDS = 0.050
 WORK_AHEAD_SECONDS = 0.100
 LONG_SECONDS = 1.0
 MOST = 512
-MOST_BYTES = 8 * 1024 * 1024
+MOST_BYTES = 4 * 1024 * 1024
 # Below this, one task waits at the door: a slot need not stand idle through confirm, ack and delivery. That
 # it may wait there while a slot elsewhere is free costs less than a round trip to the broker for every task.
 DOOR_SECONDS = 0.250
@@ -40,15 +40,20 @@ def wanted_prefetch(slots: int, mean_seconds: float | None, short: bool, mean_by
 
     Returns:
         As many as there are slots, and one more for tasks of under 250 ms; while tasks are short, up to 100 ms
-        of work a slot, at most 512 and 8 MiB in all.
+        of work a slot, at most 512 and 4 MiB in all.
     """
     if mean_seconds is None:
         return slots
     if not short:
         return slots + (mean_seconds < DOOR_SECONDS)
     ahead = int(WORK_AHEAD_SECONDS / max(mean_seconds, 1e-6))
-    most = min(MOST, int(MOST_BYTES / max(mean_bytes, 1.0)))
+    most = most_by_size(mean_bytes)
     return max(slots + 1, min(slots * max(2, ahead), most))
+
+
+def most_by_size(mean_bytes: float) -> int:
+    """Return how many messages of such a size may be held."""
+    return min(MOST, int(MOST_BYTES / max(mean_bytes, 1.0)))
 
 
 def bundle_size(slots: int, waiting: int, mean_seconds: float, mean_bytes: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from functools import partial
@@ -461,7 +462,13 @@ class Tasks:
         wanted = self._prefetch() + min(2 * parked, _MOST_PARKED_AHEAD)
         now = time.monotonic()
         for intake in self._intakes:
-            intake.want(wanted, now, exactly=not self._pace.short and not parked, least=least)
+            intake.want(
+                wanted,
+                now,
+                exactly=not self._pace.short and not parked,
+                least=least,
+                too_many=math.inf if parked else self._pace.too_many,
+            )
 
     def on_state(self, state: BrokerState) -> None:
         """Follow the link."""

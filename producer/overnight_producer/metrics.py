@@ -184,10 +184,15 @@ class ProducerMetrics:
     def cycled(self, cycle: Cycle) -> None:
         """Count what is in the job file now, and nothing before: so both agree to the unit."""
         self._published.add(by=len(cycle.confirm_seconds))
-        for seconds in cycle.confirm_seconds:
-            self._confirm.observe(seconds)
+        if cycle.confirm_seconds:
+            self._confirm.observe(*cycle.confirm_seconds)
+        done = 0
         for reply in cycle.replies:
-            self._replies.add((reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE))
+            if reply.kind == "done":
+                done += 1
+            else:
+                self._replies.add((reply.kind, reply.failure.cause.value if reply.failure else NO_CAUSE))
+        self._replies.add(("done", NO_CAUSE), done)
         if cycle.commit_seconds is not None:
             self._commit.observe(cycle.commit_seconds)
         self._add_up(cycle.written)

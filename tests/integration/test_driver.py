@@ -330,6 +330,27 @@ def test_after_a_break_nothing_is_published_before_the_reply_queue_was_looked_fo
         asyncio.run(main())
 
 
+def test_messages_wait_for_confirms_when_many_bytes_are_on_their_way(tmp_path, monkeypatch):
+    monkeypatch.setattr("overnight_producer.driving.driver.MOST_UNSETTLED_BYTES", 1)
+
+    async def main():
+        broker = MemoryBroker()
+        broker.hold_confirms = True
+        with contextlib.closing(open_dataset(job.spec.data_uri)) as data:
+            driver = Driver(job, broker, data, QUEUE, replace(FAST, window=10))
+            driving = asyncio.create_task(driver.run())
+            for number in (1, 2, 3):
+                await until(lambda number=number: len(broker.published) == number, "one more is sent")
+                await asyncio.sleep(0.1)
+                assert len(broker.published) == number
+                broker.confirm()
+            driver.end(Ending(EndingKind.INTERRUPTED))
+            await driving
+
+    with make_job(tmp_path, 10) as job:
+        asyncio.run(main())
+
+
 def test_a_cancel_request_ends_driving_and_deletes_the_reply_queue(tmp_path):
     async def cancel(driver, broker, farm):
         while not farm.tasks:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 REPLY_PREFETCH = 2000
 HOUSEKEEPING_SECONDS = 1.0
+# Messages are kept until the broker has confirmed them: this bounds our memory, whatever the window.
+MOST_UNSETTLED_BYTES = 16 * 1024 * 1024
 FAREWELL_SECONDS = 15.0
 
 
@@ -91,6 +93,8 @@ class Driver:
         self._arrived: list[Delivery] = []
         self._failed_publishes: list[tuple[Range, PublishError]] = []
         self._unsettled: set[tuple[int, int]] = set()
+        self._unsettled_bytes = 0
+        self._held_up = False  # by MOST_UNSETTLED_BYTES
         self._wake = asyncio.Event()
         self._ending: Ending | None = None
         self._paused = False
@@ -325,14 +329,17 @@ class Driver:
     def _fill_window(self, tx: Transaction, now: float, outgoing: list[tuple[Range, Message]]) -> None:
         """Put due ranges and newly cut ones on their way, old ones first."""
         room = self._room()
-        while room > 0 and (range_ := self._worklist.take_due(now)) is not None:
+        bytes_left = MOST_UNSETTLED_BYTES - self._unsettled_bytes
+        while room > 0 and bytes_left > 0 and (range_ := self._worklist.take_due(now)) is not None:
             out = published(range_)
-            outgoing.append((out, self._maker.make(out.start, out.stop, out.attempt)))
+            message = self._maker.make(out.start, out.stop, out.attempt)
+            outgoing.append((out, message))
             tx.put(out)
             self._note_published(out, now)
             room -= 1
+            bytes_left -= len(message.body)
         fresh: list[Range] = []
-        while room > 0 and self._cursor < self._spec.stop:
+        while room > 0 and bytes_left > 0 and self._cursor < self._spec.stop:
             longest = min(self._cursor + self._batch_points(now), self._spec.stop)
             end, message = self._maker.cut(self._cursor, longest)
             fresh.append(published(Range(self._cursor, end)))
@@ -340,6 +347,8 @@ class Driver:
             self._note_published(fresh[-1], now)
             self._cursor = end
             room -= 1
+            bytes_left -= len(message.body)
+        self._held_up = bytes_left <= 0
         if fresh:
             tx.cut(fresh)
         if outgoing:
@@ -357,10 +366,14 @@ class Driver:
 
     def _publish(self, range_: Range, message: Message) -> None:
         self._unsettled.add(key := (range_.start, range_.attempt))
+        self._unsettled_bytes += (size := len(message.body))
         sent_at = time.monotonic()
 
         def settled(error: PublishError | None) -> None:
             self._unsettled.discard(key)
+            self._unsettled_bytes -= size
+            if self._held_up:
+                self._wake.set()
             if error is None:
                 self._cycled.confirm_seconds.append(time.monotonic() - sent_at)
             else:

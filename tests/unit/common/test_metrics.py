@@ -54,7 +54,7 @@ def some_readings():
     calls.add((NASTY,))
     times = Histogram(TIMES)
     for seconds in (0.05, 0.1, 0.5, 7.0):
-        times.observe(seconds, ("good",))
+        times.observe(seconds, labels=("good",))
     return [calls.read(), times.read(), one(SIZE, 5.5)]
 
 
@@ -70,7 +70,7 @@ def test_a_reading_does_not_change_afterwards():
     counter, histogram = Counter(CALLS), Histogram(TIMES, [("good",)])
     before = counter.read(), histogram.read()
     counter.add(("good",))
-    histogram.observe(1.0, ("good",))
+    histogram.observe(1.0, labels=("good",))
     assert before[0].values == {}
     assert sum(before[1].values[("good",)].counts) == 0
 
@@ -196,7 +196,7 @@ def test_scrapes_while_counting_never_fail_and_never_go_back():
         while not stop.is_set():
             number += 1
             counter.add((str(number % 500),))
-            histogram.observe(0.5, (str(number % 500),))
+            histogram.observe(0.5, labels=(str(number % 500),))
 
     counting = threading.Thread(target=count)
     counting.start()

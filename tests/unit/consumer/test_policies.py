@@ -66,7 +66,7 @@ def test_prefetch_never_leaves_a_slot_without_a_task(slots, mean):
 
 def test_what_is_held_ahead_is_bounded_in_bytes_too():
     assert wanted_prefetch(2, 0.0001, short=True, mean_bytes=200) == MOST
-    assert wanted_prefetch(2, 0.0001, short=True, mean_bytes=256 * 1024) == 32
+    assert wanted_prefetch(2, 0.0001, short=True, mean_bytes=256 * 1024) == 16
     assert wanted_prefetch(2, 0.0001, short=True, mean_bytes=8 * 1024 * 1024) == 3
 
 

@@ -369,6 +369,19 @@ def test_a_low_mean_brings_the_prefetch_down_only_when_it_stays(bench):
     asyncio.run(run())
 
 
+def test_deliveries_that_have_grown_heavy_are_fewer_at_once(bench):
+    async def run():
+        await bench.open(prefetch=512)
+        intake = bench.intake
+        bench.tasks.on_delivery(intake, bench.delivery())
+        intake.want(100, 100.0, too_many=600)
+        assert intake.sight.prefetch == 512
+        intake.want(100, 100.1, too_many=300)
+        assert intake.sight.prefetch == 100
+
+    asyncio.run(run())
+
+
 def test_what_waits_stays_while_a_slot_is_left_that_takes_it_soon(tmp_path):
     async def run():
         bench = Bench(tmp_path, slots=2)
