@@ -146,6 +146,7 @@ class Driver:
                 self._broker,
                 self._queue,
                 self._tasks_waiting,
+                lambda: self._worklist.out,
                 lambda: len(self._unsettled),
                 lambda: expected_seconds(self._pace, self._batch_points(awake_seconds())),
                 self.wake,

@@ -60,6 +60,7 @@ class LiveWindow:
         broker: Broker,
         queue: str,
         waiting: Callable[[], int],
+        out: Callable[[], int],
         unsettled: Callable[[], int],
         next_task_seconds: Callable[[], float],
         changed: Callable[[], None],
@@ -70,6 +71,7 @@ class LiveWindow:
             broker: asked for the depth of `queue`.
             queue: full name of the task queue.
             waiting: tells how many tasks wait at the driver.
+            out: tells how many are published and unfinished.
             unsettled: tells how many are on their way to the broker.
             next_task_seconds: tells how long the next task should take, 0 if unknown.
             changed: called after each look.
@@ -81,7 +83,9 @@ class LiveWindow:
                 except OvernightError:
                     self.depth = None  # unknown is not zero
                 before = self.size
-                self._look(waiting(), unsettled(), next_task_seconds())
+                # A window that is half empty holds nobody up: larger it would only be too large later.
+                held_up = waiting() if out() >= self.size // 2 else 0
+                self._look(held_up, unsettled(), next_task_seconds())
                 changed()
                 if self.size > before:
                     await asyncio.sleep(GROWING_LOOK_SECONDS)
