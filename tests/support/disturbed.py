@@ -16,12 +16,12 @@ def without_acks() -> None:
     """Let the driver say when a reply has come and go no further, to be killed there."""
     from overnight_producer.driving import driver
 
-    def hold(_body: object) -> NoReturn:
+    def hold(_body: object, _spec: object) -> NoReturn:
         print("a reply has come", flush=True)
         threading.Event().wait()
         raise AssertionError("nobody sets it")
 
-    driver.decode_reply = hold  # type: ignore[assignment]
+    driver.usable_reply = hold  # type: ignore[assignment]
 
 
 def jumping_clock() -> None:
