@@ -38,7 +38,9 @@ def test_it_comes_down_as_soon_as_tasks_grow(next_task_seconds, tasks):
                 enough.set()
 
         keeping = asyncio.create_task(
-            window.keep(Broker(), "queue", lambda: 5, lambda: 99, lambda: 0, lambda: next_task_seconds, looked)
+            window.keep(
+                Broker(), "queue", lambda: 5, lambda: 99, lambda: 0, lambda: next_task_seconds, looked
+            )
         )
         await asyncio.wait_for(enough.wait(), 20)
         keeping.cancel()
