@@ -61,7 +61,7 @@ class Terminal:
         for _ in range(10):
             os.write(self._screen, key)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(2)
+                self.process.wait(8)  # a second one while it ends would interrupt that
                 break
         return self.exit_status()
 
