@@ -379,7 +379,7 @@ def test_each_change_of_state_is_one_line_in_the_log(
 
     asyncio.run(scene())
     lines = [record.message for record in caplog.records if record.name == "overnight.broker"]
-    lines = [line for line in lines if "ack timeout" not in line]
+    lines = [line for line in lines if "consumer_timeout" not in line]
     assert [line.split()[0] for line in lines] == ["connected", "lost", "connected"]
     assert "closed by the test" in lines[1]
 
