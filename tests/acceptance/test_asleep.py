@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterable
 
-from support.command_line import Desk, noise
+from support.command_line import Desk, Program, noise
 from support.disturbed import SHORT_LEASE_SECONDS
 
 POINTS = 60
@@ -33,6 +33,14 @@ def signal_all(pids: Iterable[int], number: int) -> None:
         os.kill(pid, number)
 
 
+def wait_until_only_held(desk: Desk, driver: Program, tasks: int) -> list[int]:
+    """Wait until so many tasks are held and all before them have ended for everybody; return where they are."""
+    driver.wait_until(lambda: len(desk.noted("held")) >= tasks)
+    driver.wait_until(lambda: len(desk.points_done()) >= HELD_FROM)
+    time.sleep(0.5)  # a consumer acks a task a moment after the driver has its result
+    return desk.noted("held")
+
+
 def assert_one_result_each(desk: Desk) -> None:
     assert desk.points_done() == list(range(POINTS))
     assert desk.results().tobytes() == noise(POINTS).tobytes()
@@ -45,8 +53,7 @@ def test_a_machine_that_slept_goes_on_where_it_was(any_desk: Desk) -> None:
     timeout = ("--no-consumer-timeout", str(ASLEEP_SECONDS / 2))
     driver = desk.disturbed("short-leases", "overnight_producer", *RUN, *timeout, **impatient)
     consumer = desk.disturbed("short-leases", "overnight_consumer", *CONSUMER, "--slots", "2", **impatient)
-    driver.wait_until(lambda: len(desk.noted("held")) >= 2)
-    held_at = desk.noted("held")
+    held_at = wait_until_only_held(desk, driver, 2)
     everybody = desk.processes()
 
     signal_all(everybody, signal.SIGSTOP)
@@ -78,8 +85,7 @@ def test_the_work_of_a_consumer_that_fell_asleep_goes_elsewhere_and_its_late_res
     impatient = with_short_patience(desk)
     driver = desk.disturbed("short-leases", "overnight_producer", *RUN, **impatient)
     sleeper = desk.disturbed("short-leases", "overnight_consumer", *CONSUMER, "--slots", "1", **impatient)
-    driver.wait_until(lambda: desk.noted("held"))
-    (slept_at,) = desk.noted("held")
+    (slept_at,) = wait_until_only_held(desk, driver, 1)
     before = set(desk.processes()) - {driver.pid}
     signal_all(before, signal.SIGSTOP)
     desk.hold(POINTS - BATCH)  # the last task keeps the job open

@@ -1,10 +1,10 @@
 """The window holds some seconds of the work that goes out now, not of that which was measured a while ago."""
 
 import asyncio
-import time
 
 import pytest
 
+from overnight_common.awake import awake_seconds
 from overnight_common.brokers.base import Depth
 from overnight_producer.driving.live_window import LiveWindow
 from overnight_producer.driving.rates import Rates
@@ -20,7 +20,7 @@ class Broker:
 @pytest.mark.parametrize(("next_task_seconds", "tasks"), [(2.0, 10), (5.0, 4), (0.01, 32), (0.0, 32)])
 def test_it_comes_down_as_soon_as_tasks_grow(next_task_seconds, tasks):
     async def settled():
-        now = time.monotonic()
+        now = awake_seconds()
         rates = Rates(now - 10.0)
         for number in range(80):  # small ones, eight a second
             rates.done(
