@@ -20,9 +20,11 @@ from overnight_consumer.journal import Journal, name_of
 from overnight_consumer.observer import NOBODY
 from overnight_consumer.outbox import Outbox
 from overnight_consumer.pace import Pace
+from overnight_consumer.parked import Parked
 from overnight_consumer.prefetch import LONG_SECONDS
 from overnight_consumer.reply_queues import Verdict
 from overnight_consumer.slot_states import SlotState
+from overnight_consumer.suspects import Suspects
 from overnight_consumer.watching import ReplyWatch
 
 if TYPE_CHECKING:
@@ -37,10 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("overnight.consumer")
 _MOST_PARKED_AHEAD = 256
-# A task with so few deliveries left is held alone: it may be what killed the consumers that had it.
-_LAST_CHANCES = 2
-# Short tasks are done by then; for long ones a suspect does not keep a slot idle.
-_SUSPECT_PATIENCE_SECONDS = 5.0
 _ACCUSING = frozenset(cause.value for cause in Cause if cause.accuses_consumer)
 
 
@@ -53,14 +51,13 @@ class Tasks:
         self._observer = observer
         self._held: dict[tuple[str, int, int, int], Held] = {}
         self._waiting: deque[Held] = deque()
-        self._suspects: deque[tuple[float, Held]] = deque()  # since when they wait for all others to be done
-        self._parked: dict[str, list[Held]] = {}
+        self._suspects = Suspects(settings.max_deliveries)
+        self._parked = Parked()
         self._free: deque[Slot] = deque()
         self._slots: list[Slot] = []
         self._intakes: list[Intake] = []
         self._start_death: Death | None = None
         self._stopping = False
-        self._suspicious = max(1, settings.max_deliveries - _LAST_CHANCES)
         self._pace = Pace()
         self._answers = 0
         self._journal = Journal()
@@ -106,10 +103,10 @@ class Tasks:
         elif count >= self._settings.max_deliveries:
             self._reply(held, answers.lost_consumer(count, self._settings.max_deliveries))
         else:
-            suspect = count >= self._suspicious
+            suspect = self._suspects.suspected(count)
             intake.heed(self.active_at, suspect=suspect)
             if suspect:
-                self._suspects.append((self.active_at, held))
+                self._suspects.add(held, self.active_at)
             else:
                 self._waiting.append(held)
             self._dispatch()
@@ -159,11 +156,8 @@ class Tasks:
 
     def _sweep(self) -> None:
         self._waiting = deque(held for held in self._waiting if held.stage is Stage.WAITING)
-        self._suspects = deque(each for each in self._suspects if each[1].stage is Stage.WAITING)
-        for name, parked in list(self._parked.items()):
-            self._parked[name] = [held for held in parked if held.stage is not Stage.SETTLED]
-            if not self._parked[name]:
-                del self._parked[name]
+        self._suspects.sweep()
+        self._parked.sweep()
 
     # To the slots
 
@@ -173,20 +167,9 @@ class Tasks:
         self._free.append(slot)
         self._dispatch()
 
-    def _admit_suspect(self) -> None:
-        """Let a suspect run when all else is done: if it kills us, the broker charges all that we hold."""
-        if self._waiting or not self._suspects:
-            return
-        # Who kills has been in each loss, its neighbours not: so it has the highest count, and comes last.
-        chosen = min(self._suspects, key=lambda each: each[1].delivery_count)
-        since, held = chosen
-        alone = len(self._held) <= len(self._suspects)
-        if alone or time.monotonic() - since >= _SUSPECT_PATIENCE_SECONDS:
-            self._suspects.remove(chosen)
-            self._waiting.append(held)
-
     def _dispatch(self) -> None:
-        self._admit_suspect()
+        if not self._waiting and (suspect := self._suspects.next(len(self._held), time.monotonic())):
+            self._waiting.append(suspect)
         free = self._free
         while self._waiting and (free or self._cannot_start()):
             held = self._waiting.popleft()
@@ -203,12 +186,11 @@ class Tasks:
         """Tell whether somebody waits for the reply; else the task is put where it belongs."""
         if held.stage is not Stage.WAITING:
             return False
-        reply_to = held.task.reply_to
-        verdict = self.watch.verdict(reply_to, time.monotonic())
+        verdict = self.watch.verdict(held.task.reply_to, time.monotonic())
         if verdict is Verdict.GONE:
             self._drop(held)
         elif verdict is not Verdict.GO:
-            self._parked.setdefault(reply_to, []).append(held)
+            self._parked.add(held)
         return verdict is Verdict.GO
 
     def _run(self, slot: Slot, held: Held) -> None:
@@ -325,7 +307,7 @@ class Tasks:
 
     def _unroutable(self, held: Held) -> None:
         if held.stage is Stage.ANSWERED:
-            self._parked.setdefault(held.task.reply_to, []).append(held)
+            self._parked.add(held)
             self.watch.ask(held.task.reply_to)
 
     def _drop(self, held: Held) -> None:
@@ -350,17 +332,13 @@ class Tasks:
     def _reply_queue_seen(self, name: str) -> None:
         verdict = self.watch.verdict(name, time.monotonic())
         if verdict is Verdict.GO:
-            parked = self._parked.pop(name, [])
-            ended = [held for held in parked if held.stage is Stage.ANSWERED]
-            if ended:
-                # The next tick sends them, lest a broken queue be asked without end.
-                self._parked[name] = ended
-            self._waiting.extendleft(reversed([held for held in parked if held.stage is Stage.WAITING]))
+            # The replies are sent by the next tick, lest a broken queue be asked without end.
+            self._waiting.extendleft(reversed(self._parked.take(name, Stage.WAITING)))
             self._dispatch()
         elif verdict is Verdict.GONE:
             self._cancel(name)
         elif verdict is Verdict.LOST:
-            for held in self._parked.pop(name, []):
+            for held in self._parked.take(name):
                 self._lose(held)
 
     def _cancel(self, reply_to: str) -> None:
@@ -407,12 +385,10 @@ class Tasks:
                     self._judge_length(held, now)
         if not late:
             self._end_unwanted(now)
-        for name, parked in list(self._parked.items()):
+        for name in self._parked:
             if self.watch.verdict(name, now) is Verdict.GO:
-                self._parked[name] = [held for held in parked if held.stage is not Stage.ANSWERED]
-                for held in parked:
-                    if held.stage is Stage.ANSWERED:
-                        self.outbox.publish(held)
+                for held in self._parked.take(name, Stage.ANSWERED):
+                    self.outbox.publish(held)
         self._sweep()
         self.watch.tick(now, running)
         self._set_prefetch()
@@ -456,7 +432,7 @@ class Tasks:
         return self._pace.prefetch(len(self._slots), time.monotonic(), long_runs=long_runs)
 
     def _set_prefetch(self) -> None:
-        parked = sum(len(parked) for parked in self._parked.values())
+        parked = len(self._parked)
         # What is parked must not keep others out; twice as much, so that a long queue is passed in few steps.
         least = len(self._slots) + min(parked, _MOST_PARKED_AHEAD) if parked else 0
         wanted = self._prefetch() + min(2 * parked, _MOST_PARKED_AHEAD)

@@ -8,7 +8,7 @@ import pytest
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message
 from overnight_common.errors import NotConnectedError, RefusedError
 from overnight_common.messages import VERSION, Cause, Encoded, Task, decode_reply, encode
-from overnight_consumer import reply_queues
+from overnight_consumer import reply_queues, suspects
 from overnight_consumer import tasks as tasks_module
 from overnight_consumer.answers import reply_to
 from overnight_consumer.deaths import Death
@@ -654,7 +654,7 @@ def test_a_suspect_does_not_wait_for_long_tasks(tmp_path, monkeypatch):
         await settle()
         bench.tasks.on_delivery(bench.intake, bench.delivery(1, count=3))
         assert bench.slots[1].held is None
-        monkeypatch.setattr(tasks_module, "_SUSPECT_PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(suspects, "_PATIENCE_SECONDS", 0.0)
         bench.tasks.tick(time.monotonic())
         assert bench.slots[1].held.task.start == 1
 
