@@ -20,6 +20,7 @@ from overnight_consumer.frames import (
     FrameReader,
     FromChild,
     GarbledError,
+    Loading,
     Ready,
     Recall,
     Recalled,
@@ -45,8 +46,11 @@ class ChildListener(Protocol):
     def on_ready(self) -> None:
         """Take note that the child is warm."""
 
+    def on_loading(self) -> None:
+        """Take note that the method of the task is loaded now."""
+
     def on_started(self) -> None:
-        """Take note that the method of a task with a time limit runs now."""
+        """Take note that loading is over and the method of the task runs."""
 
     def on_answer(self, answer: Answer) -> None:
         """Take the answer to the task that was sent."""
@@ -173,6 +177,8 @@ class ChildProcess(asyncio.Protocol):
             self._listener.on_answer(self._with_last_words(message))
         elif isinstance(message, Recalled):
             self._listener.on_recalled(message.count)
+        elif isinstance(message, Loading):
+            self._listener.on_loading()
         elif isinstance(message, Started):
             self._listener.on_started()
         elif isinstance(message, Ready):

@@ -14,6 +14,7 @@ from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError, BrokerError, BrokerUnreachableError
 from overnight_common.messages import DEFAULT_MAX_MESSAGE_BYTES
 from overnight_consumer.health import fault_of
+from overnight_consumer.limits import DEFAULT_LOAD_LIMIT_SECONDS
 from overnight_consumer.memory_limits import AUTO, NONE
 from overnight_consumer.service import Service
 from overnight_consumer.settings import RawSettings, Settings, environment_commands, set_up_log, validated
@@ -75,6 +76,9 @@ def run(
         int | None, _option("--metrics-port", "Serve figures and health here; 0 takes any free port.")
     ] = None,
     metrics_address: Annotated[str, _option("--metrics-address", "Where that port listens.")] = LOOPBACK,
+    load_limit: Annotated[
+        float, _option("--load-limit", "Longest time in seconds to start a child, or to load a method.")
+    ] = DEFAULT_LOAD_LIMIT_SECONDS,
     time_limit: Annotated[
         float | None, _option("--time-limit", "Longest run of any task in seconds; a task may ask for less.")
     ] = None,
@@ -116,6 +120,7 @@ def run(
         parent=parent,
         metrics_port=metrics_port,
         metrics_address=metrics_address,
+        load_limit=load_limit,
         time_limit=time_limit,
         memory_limit=memory_limit,
         recycle_tasks=recycle_tasks,

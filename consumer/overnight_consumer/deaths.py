@@ -14,6 +14,7 @@ class ExitReason(enum.StrEnum):
 
     STOPPED = "stopped"  # we asked it to end
     TIME_LIMIT = "time_limit"
+    LOAD_LIMIT = "load_limit"  # it was not ready in time, or the method not loaded
     MEMORY_LIMIT = "memory_limit"
     CANCELLED = "cancelled"  # killed by us, for nobody wants its task any more
     DEVICE_FAILED = "device_failed"  # killed by us after its answer, for its device had fallen over
@@ -34,9 +35,10 @@ class Death:
         peak_rss_bytes: its largest memory, or that of its whole session if that was seen to be more.
         stderr_tail: the last lines that it wrote.
         seconds: how long its task had run, 0 if it had none.
-        why: `TIME_LIMIT`, `MEMORY_LIMIT` or `CANCELLED` if we killed it for that, `KERNEL_OUT_OF_MEMORY` if the
-            kernel did; None if only the exit status tells.
+        why: `TIME_LIMIT`, `LOAD_LIMIT`, `MEMORY_LIMIT` or `CANCELLED` if we killed it for that,
+            `KERNEL_OUT_OF_MEMORY` if the kernel did; None if only the exit status tells.
         time_limit_seconds: how long it was allowed to run, None for no limit.
+        load_limit_seconds: how long it was allowed to load.
         memory_limit_bytes: how much memory it was allowed, None for no limit.
         garbled: it was killed, for the method had written into the socket to the parent.
     """
@@ -47,6 +49,7 @@ class Death:
     seconds: float = 0.0
     why: ExitReason | None = None
     time_limit_seconds: float | None = None
+    load_limit_seconds: float = 0.0
     memory_limit_bytes: int | None = None
     garbled: bool = False
 
@@ -74,6 +77,11 @@ def _told(death: Death) -> tuple[Cause, str, str]:
         case ExitReason.TIME_LIMIT:
             limit = death.time_limit_seconds or 0.0
             return Cause.TIME_LIMIT, "TimeLimit", f"Killed for the time limit of {limit:g} s"
+        case ExitReason.LOAD_LIMIT:
+            words = (
+                f"Killed, for loading the method or its data took longer than {death.load_limit_seconds:g} s,"
+            )
+            return Cause.METHOD_UNAVAILABLE, "LoadLimit", words
         case ExitReason.MEMORY_LIMIT:
             return Cause.OUT_OF_MEMORY, "MemoryLimit", "Killed for the memory limit of a slot"
         case ExitReason.KERNEL_OUT_OF_MEMORY:
@@ -92,6 +100,11 @@ def start_failure_of(death: Death) -> Failure:
     """Return the failure of a task that waits while no child can be started."""
     how = _how(death)
     message = f"No child could be started here: the last one ended with {how} before it was ready."
+    if death.why is ExitReason.LOAD_LIMIT:
+        message += (
+            f" It was killed, for it was not ready after {death.load_limit_seconds:g} s (--load-limit): does an import"
+            " of your code wait for something?"
+        )
     if death.why in (ExitReason.MEMORY_LIMIT, ExitReason.KERNEL_OUT_OF_MEMORY):
         words = memory_words(death.peak_rss_bytes, death.memory_limit_bytes)
         message += f" It ran out of memory ({words}): fewer --slots or a larger --memory-limit."

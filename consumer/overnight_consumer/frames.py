@@ -70,8 +70,12 @@ class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
     """Say that the child is warm."""
 
 
+class Loading(msgspec.Struct, frozen=True, tag="loading", array_like=True):
+    """Say that a method is loaded now, for the task that runs; `Started` or an answer follows."""
+
+
 class Started(msgspec.Struct, frozen=True, tag="started", array_like=True):
-    """Say that loading is over and the method runs; sent when a time limit is to be counted only."""
+    """Say that loading is over and the method runs; sent after `Loading`, or if a time limit is to be counted."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag="recalled", array_like=True):
@@ -107,7 +111,7 @@ class Answer(msgspec.Struct, frozen=True, tag="answer", array_like=True):
     last: bool = False
 
 
-FromChild = Ready | Started | Progress | Answer | Recalled
+FromChild = Ready | Loading | Started | Progress | Answer | Recalled
 Order = Work | Recall
 ToChild = Setup | Order
 

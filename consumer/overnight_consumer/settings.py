@@ -18,7 +18,7 @@ from overnight_common.modules import find_module
 from overnight_consumer.cores import available_cores
 from overnight_consumer.device_search import search
 from overnight_consumer.devices import ON_CPU, Devices
-from overnight_consumer.limits import Limits
+from overnight_consumer.limits import DEFAULT_LOAD_LIMIT_SECONDS, Limits
 from overnight_consumer.memory_limits import AUTO, NONE, parse_size, slot_limit_bytes
 from overnight_consumer.recycling import Recycling
 
@@ -106,6 +106,7 @@ class RawSettings:
     parent: int | None = None
     metrics_port: int | None = None
     metrics_address: str = LOOPBACK
+    load_limit: float = DEFAULT_LOAD_LIMIT_SECONDS
     time_limit: float | None = None
     memory_limit: str = AUTO
     recycle_tasks: int | None = None
@@ -154,6 +155,7 @@ def validated(raw: RawSettings) -> Settings:
         metrics_port=raw.metrics_port,
         metrics_address=raw.metrics_address,
         limits=Limits(
+            load_limit_seconds=raw.load_limit,
             time_limit_seconds=raw.time_limit,
             memory_limit_bytes=slot_limit_bytes(raw.memory_limit, slots),
             recycling=Recycling(raw.recycle_tasks, parse_size(raw.recycle_growth)),
@@ -208,6 +210,7 @@ def _numbers(raw: RawSettings) -> list[tuple[str, float, float]]:
         ("--idle-exit", 0.0 if raw.idle_exit is None else raw.idle_exit, 0.0),
         ("--grace", raw.grace, 0.0),
         ("--time-limit", 1.0 if raw.time_limit is None else raw.time_limit, 0.001),
+        ("--load-limit", raw.load_limit, 0.001),
         ("--recycle-tasks", 1 if raw.recycle_tasks is None else raw.recycle_tasks, 1),
         ("--max-deliveries", raw.max_deliveries, 1),
         ("--max-message-bytes", raw.max_message_bytes, 1024),

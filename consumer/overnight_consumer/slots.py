@@ -51,6 +51,21 @@ class _Successor:
 
     child: ChildProcess
     ready: bool = False
+    late: bool = False
+    timer: asyncio.TimerHandle | None = None
+
+    def wait(self, seconds: float) -> None:
+        """Kill the child if it takes longer to be ready."""
+        self.timer = asyncio.get_running_loop().call_later(seconds, self._kill)
+
+    def stop_waiting(self) -> None:
+        """Do not kill it any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def _kill(self) -> None:
+        self.late = True
+        self.child.kill()
 
 
 class Slot:
@@ -105,7 +120,11 @@ class Slot:
     def start(self, why: StartReason = StartReason.FIRST) -> None:
         """Start a child."""
         self._install(self._new_child(why))
+        self._await_ready()
+
+    def _await_ready(self) -> None:
         self._become(SlotState.STARTING)
+        self._limit(self._limits.load_limit_seconds, ExitReason.LOAD_LIMIT)
 
     def _new_child(self, why: StartReason) -> ChildProcess:
         voice = _Voice(self)
@@ -217,6 +236,8 @@ class Slot:
         """Let go of the child and of its successor; both are idle."""
         child, self._child = self._child, None
         successor, self._successor = self._successor, None
+        if successor is not None:
+            successor.stop_waiting()
         for each in (child, None if successor is None else successor.child):
             if each is not None:
                 self._stop_later(each)
@@ -243,9 +264,11 @@ class Slot:
         """Take note that a child is warm."""
         if self._successor is not None and child is self._successor.child:
             self._successor.ready = True
+            self._successor.stop_waiting()
             if self.state is SlotState.FREE:
                 self._succeed()
         elif child is self._child and self.state is SlotState.STARTING:
+            self._cancel_timer()
             self._free()
 
     def _free(self) -> None:
@@ -253,12 +276,20 @@ class Slot:
         self._become(SlotState.FREE)
         self._listener.on_free(self)
 
+    def child_loading(self) -> None:
+        """Begin to count how long loading takes."""
+        self._limit(self._limits.load_limit_seconds, ExitReason.LOAD_LIMIT)
+
     def child_started(self) -> None:
         """Begin to count the time limit: loading is over."""
         limit = self._limits.time_limit_of(self.held.task.time_limit_seconds) if self.held else None
-        if limit is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(limit, self._kill, ExitReason.TIME_LIMIT)
+        self._limit(limit, ExitReason.TIME_LIMIT)
+
+    def _limit(self, seconds: float | None, why: ExitReason) -> None:
+        """Kill the child after so many seconds, and for nothing else that was to come."""
+        self._cancel_timer()
+        if seconds is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._kill, why)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -308,6 +339,7 @@ class Slot:
         serves = self.state in (SlotState.FREE, SlotState.BUSY)
         if serves and self._successor is None and time.monotonic() >= self._successor_not_before:
             self._successor = _Successor(self._new_child(why))
+            self._successor.wait(self._limits.load_limit_seconds)
 
     def _succeed(self) -> None:
         """Let the successor take the place of the child, which is idle."""
@@ -318,8 +350,12 @@ class Slot:
         self._ready_at = time.monotonic()
         log.info("slot %d has a fresh child", self.number)
 
-    def _lose_successor(self, death: Death) -> None:
+    def _lose_successor(self, lost: _Successor, death: Death) -> None:
         """Go on with the old child, and try again later."""
+        lost.stop_waiting()
+        if lost.late:
+            limit = self._limits.load_limit_seconds
+            death = dataclasses.replace(death, why=ExitReason.LOAD_LIMIT, load_limit_seconds=limit)
         self._successor = None
         self._successor_not_before = time.monotonic() + _SUCCESSOR_AGAIN_SECONDS
         log.warning("slot %d keeps its child: %s", self.number, start_failure_of(death).message)
@@ -329,7 +365,7 @@ class Slot:
         self._forget(child.pid)
         if self._successor is not None and child is self._successor.child:
             self._observer.child_ended(self.number, child.pid, ExitReason.START_FAILED)
-            self._lose_successor(death)
+            self._lose_successor(self._successor, death)
             return
         if child is not self._child:
             self._observer.child_ended(self.number, child.pid, ExitReason.STOPPED)
@@ -364,6 +400,7 @@ class Slot:
             peak_rss_bytes=max(death.peak_rss_bytes, self._peak_bytes),
             seconds=time.monotonic() - held.dispatched_at if held else 0.0,
             time_limit_seconds=self._limits.time_limit_of(held.task.time_limit_seconds) if held else None,
+            load_limit_seconds=self._limits.load_limit_seconds,
             memory_limit_bytes=self._limits.memory_limit_bytes,
         )
 
@@ -372,11 +409,12 @@ class Slot:
         if successor is None:
             self.start(StartReason.DEATH)
             return
+        successor.stop_waiting()
         self._install(successor.child)
         if successor.ready:
             self._free()
         else:
-            self._become(SlotState.STARTING)
+            self._await_ready()
 
     def _back_off(self, death: Death) -> None:
         self.start_failures += 1
@@ -403,6 +441,10 @@ class _Voice:
     def on_ready(self) -> None:
         if self.child is not None:
             self._slot.child_ready(self.child)
+
+    def on_loading(self) -> None:
+        if self._current():
+            self._slot.child_loading()
 
     def on_started(self) -> None:
         if self._current():

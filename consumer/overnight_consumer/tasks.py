@@ -239,6 +239,8 @@ class Tasks:
         log.warning("slot %d failed %s: %s", slot.number, name_of(held.task), failure.message)
         if held.stage is Stage.RUNNING:
             self._reply(held, failure, seconds=death.seconds, peak_rss_bytes=death.peak_rss_bytes)
+        if failure.cause.accuses_consumer:
+            self._accused(held, failure.message)
 
     def on_unbegun(self, tasks: list[Held]) -> None:
         """Let tasks wait again that a child was given and will not run."""

@@ -30,7 +30,7 @@ from overnight_consumer.failures import (
     failed,
     is_memory_of_device,
 )
-from overnight_consumer.frames import Answer, FromChild, Progress, Setup, Started, Work
+from overnight_consumer.frames import Answer, FromChild, Loading, Progress, Setup, Started, Work
 from overnight_consumer.points import PointSource
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Worker:
         self._points = PointSource()
         self._callers: dict[tuple[str, bytes, bool], tuple[Caller, str]] = {}
         self._progress_at = 0.0
+        self._loads = False
         self._kind = kind_of(setup.device)
         self._device_tried = self._kind != CUDA
 
@@ -157,7 +158,8 @@ class Worker:
             run.result = encode_values(output.values, task.stop - task.start)
 
     def _begin(self, task: Task, run: _Run) -> None:
-        if self._setup.timed or task.time_limit_seconds is not None:
+        if self._loads or self._setup.timed or task.time_limit_seconds is not None:
+            self._loads = False
             self._say(Started())
         run.begin()
 
@@ -168,6 +170,8 @@ class Worker:
         known = self._callers.get(key)
         if known is not None:
             return known
+        self._loads = True
+        self._say(Loading())
         method = self._catalogue.method(task.method)
         _check_fingerprint(task, method.fingerprint)
         target = self._catalogue.variant(method, self._kind)

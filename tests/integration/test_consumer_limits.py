@@ -209,6 +209,23 @@ def test_a_time_limit_ends_whatever_the_method_has_become(tmp_path, method):
     run_in(tmp_path, act)
 
 
+@pytest.mark.parametrize(
+    ("method", "cause"),
+    [("hangs:at_import", Cause.START_FAILED), ("toys:SlowToBuild", Cause.METHOD_UNAVAILABLE)],
+)
+def test_a_consumer_on_which_loading_hangs_says_so_and_leaves_the_task_to_others(tmp_path, method, cause):
+    async def act(farm: Farm):
+        consumer = farm.start("--slots", "1", "--load-limit", "1.5", "--methods", method)
+        failure = (await farm.run(method)).failure
+        assert failure is not None
+        assert failure.cause is cause
+        assert "1.5 s" in failure.message
+        assert failure.cause.accuses_consumer
+        await until(lambda: "this consumer is at fault" in consumer.log, "it knows")
+
+    run_in(tmp_path, act)
+
+
 def test_a_daemon_with_a_session_of_its_own_does_not_outlive_a_parent_that_is_killed(tmp_path):
     async def act(farm: Farm):
         consumer = farm.start("--slots", "1", *toys("daemon"))

@@ -139,6 +139,14 @@ class Model:
         return [[int(point) * self.factor, type(self).built, self.device, os.getpid()] for point in points]
 
 
+class SlowToBuild:
+    def __init__(self):
+        time.sleep(3600)
+
+    def __call__(self, points):
+        return points
+
+
 def threads_left(points):
     threading.Thread(target=time.sleep, args=(1000,)).start()
     return points
