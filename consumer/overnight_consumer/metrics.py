@@ -111,7 +111,7 @@ PREFETCH = Family(
     "overnight_consumer_prefetch_deliveries", "gauge", "Deliveries that may be held un-acked.", _QUEUE
 )
 HELD = Family("overnight_consumer_held_deliveries", "gauge", "Deliveries held un-acked.")
-DRAINING = Family("overnight_consumer_draining", "gauge", "1 from the first stop signal on.")
+DRAINING = Family("overnight_consumer_draining", "gauge", "1 while it stops: no more tasks are taken.")
 FAMILIES = (
     *COMMON_FAMILIES,
     *(TASKS_DONE, POINTS_DONE, TASKS_FAILED, RUN, WAIT, CONFIRM, SLOTS, THREADS, CORES, BUSY, DEVICE, MEMORY),

@@ -148,7 +148,7 @@ class Service:
                 log.info("no task for %g s: ends", idle)
                 return
             tasks.tick(now)
-            self._show(tasks, intakes, slots)
+            self._show(tasks, intakes, slots, draining=False)
             await self._sleep()
 
     def _orphaned(self) -> bool:
@@ -163,19 +163,19 @@ class Service:
         """Stop taking tasks, then let what runs end within the grace period."""
         deadline = time.monotonic() + self._settings.grace_seconds
         tasks.stop_taking()
-        for intake in intakes:
-            await intake.close()
+        self._show(tasks, intakes, slots, draining=True)
+        await asyncio.gather(*(intake.close() for intake in intakes))
         while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
             tasks.tick(time.monotonic())
-            self._show(tasks, intakes, slots)
+            self._show(tasks, intakes, slots, draining=True)
             await self._sleep()
         if len(tasks):
             log.warning("%d tasks are not finished and go back to their queues", len(tasks))
 
-    def _show(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot]) -> None:
+    def _show(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot], *, draining: bool) -> None:
         now = time.monotonic()
         sights = tuple(intake.sight for intake in intakes), tuple(slot.sight(now) for slot in slots)
-        self._observer.seen(Sight(*sights, len(tasks), draining=bool(self._signals)))
+        self._observer.seen(Sight(*sights, len(tasks), draining=draining))
 
     async def _sleep(self) -> None:
         self._wake.clear()
