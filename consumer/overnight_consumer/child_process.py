@@ -80,14 +80,16 @@ class ChildProcess(asyncio.Protocol):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
-        self._reaped: Death | None = None
         self._garbled = False
         self._scratch = setup.scratch
-        self.ready = False
         ours, theirs = socket.socketpair()
         with theirs:
-            self._output = Output(f"slot {setup.slot}: ".encode(), write)
-            self._start(theirs, environment)
+            try:
+                self._output = Output(f"slot {setup.slot}: ".encode(), write)
+                self._start(theirs, environment)
+            except BaseException:
+                ours.close()
+                raise
         ours.setblocking(False)
         self._socket = ours
         self._tasks = [
@@ -143,7 +145,7 @@ class ChildProcess(asyncio.Protocol):
 
     def kill(self) -> None:
         """Kill it and everything in its session now; `on_death` follows."""
-        if self._reaped is None:
+        if self._process.returncode is None:  # else its number may be somebody else's already
             kill_session(self.pid, self._scratch)
 
     async def stop(self, patience_seconds: float) -> None:
@@ -176,7 +178,6 @@ class ChildProcess(asyncio.Protocol):
         elif isinstance(message, Started):
             self._listener.on_started()
         elif isinstance(message, Ready):
-            self.ready = True
             self._listener.on_ready()
 
     def _with_last_words(self, answer: Answer) -> Answer:
@@ -203,8 +204,8 @@ class ChildProcess(asyncio.Protocol):
         tail = self._output.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
         unit = 1 if sys.platform == "darwin" else 1024
-        self._reaped = Death(self._process.returncode, usage.ru_maxrss * unit, tail, garbled=self._garbled)
-        self._listener.on_death(self._reaped)
+        death = Death(self._process.returncode, usage.ru_maxrss * unit, tail, garbled=self._garbled)
+        self._listener.on_death(death)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

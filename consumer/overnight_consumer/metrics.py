@@ -62,7 +62,8 @@ TASKS_FAILED = Family(
 RUN = Family(
     "overnight_consumer_run_seconds",
     "histogram",
-    "Time in the method, well or not; loading is not counted. Seen when the reply is confirmed.",
+    "Time in the method, well or not; loading is not counted, unless the child died of a task without a time limit. "
+    "Seen when the reply is confirmed.",
     _TASK,
     RUN_BOUNDS,
 )

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import DEAD_QUEUE, task_queue
@@ -206,13 +207,17 @@ class _ChildStarter:
             slot=number,
             threads=self._threads,
             max_message_bytes=settings.max_message_bytes,
-            scratch=tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch),
+            scratch=self._folder(number),
             timed=settings.limits.time_limit_seconds is not None,
             memory_limit_bytes=settings.limits.memory_limit_bytes,
         )
         own_device = settings.devices.environment_of_slot(number)
         environment = {**self._environment, **own_device, "CONSUMER_WORKER": str(number)}
         return ChildProcess(setup, environment, listener, _write)
+
+    def _folder(self, number: int) -> str:
+        Path(self._scratch).mkdir(mode=0o700, exist_ok=True)  # systems clear what lay unused in /tmp for days
+        return tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch)
 
 
 def _write(lines: bytes) -> None:

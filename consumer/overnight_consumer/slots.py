@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
-from overnight_consumer.deaths import ExitReason, exit_reason, start_failure_of
+from overnight_consumer.deaths import Death, ExitReason, exit_reason, start_failure_of
 from overnight_consumer.frames import Work
 from overnight_consumer.held import Held, Stage
 from overnight_consumer.kernel_kills import KernelKills
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from overnight_consumer.child_process import ChildListener, ChildProcess
-    from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
     from overnight_consumer.observer import Observer
     from overnight_consumer.slot_states import SlotListener
@@ -98,18 +97,27 @@ class Slot:
         self._successor: _Successor | None = None
         self._successor_not_before = 0.0
         self._ready_at = 0.0
+        self._running_since = 0.0  # since the end of loading, where the child tells of that
         self._busy_since = 0.0
         self._busy_seconds = 0.0
         self._stops: set[asyncio.Task[None]] = set()
 
     def start(self, why: StartReason = StartReason.FIRST) -> None:
-        """Start a child."""
-        self._install(self._new_child(why))
-        self._become(SlotState.STARTING)
+        """Start a child, or try again later where the system lets us start none."""
+        child = self._new_child(why)
+        if isinstance(child, Death):
+            self._back_off(child)
+        else:
+            self._install(child)
+            self._become(SlotState.STARTING)
 
-    def _new_child(self, why: StartReason) -> ChildProcess:
+    def _new_child(self, why: StartReason) -> ChildProcess | Death:
+        """Return a child, or why there is none: too many processes, no file descriptor, a full disk."""
         voice = _Voice(self)
-        child = voice.child = self._start_child(self.number, voice)
+        try:
+            child = voice.child = self._start_child(self.number, voice)
+        except OSError as error:
+            return Death.at_birth(error)
         self._keep(child.pid)
         self._observer.child_started(self.number, child.pid, why)
         return child
@@ -161,7 +169,7 @@ class Slot:
         if self.held is not None:
             if self.held.stage is Stage.GIVEN:  # and not recalled
                 self.held.stage = Stage.RUNNING
-            self.held.dispatched_at = time.monotonic()
+            self.held.dispatched_at = self._running_since = time.monotonic()
             self._begin_count()
 
     @property
@@ -255,6 +263,7 @@ class Slot:
 
     def child_started(self) -> None:
         """Begin to count the time limit: loading is over."""
+        self._running_since = time.monotonic()
         limit = self._limits.time_limit_of(self.held.task.time_limit_seconds) if self.held else None
         if limit is not None:
             loop = asyncio.get_running_loop()
@@ -307,7 +316,11 @@ class Slot:
     def _raise_successor(self, why: StartReason) -> None:
         serves = self.state in (SlotState.FREE, SlotState.BUSY)
         if serves and self._successor is None and time.monotonic() >= self._successor_not_before:
-            self._successor = _Successor(self._new_child(why))
+            child = self._new_child(why)
+            if isinstance(child, Death):
+                self._lose_successor(child)
+            else:
+                self._successor = _Successor(child)
 
     def _succeed(self) -> None:
         """Let the successor take the place of the child, which is idle."""
@@ -362,7 +375,7 @@ class Slot:
             death,
             why=why,
             peak_rss_bytes=max(death.peak_rss_bytes, self._peak_bytes),
-            seconds=time.monotonic() - held.dispatched_at if held else 0.0,
+            seconds=time.monotonic() - self._running_since if held else 0.0,
             time_limit_seconds=self._limits.time_limit_of(held.task.time_limit_seconds) if held else None,
             memory_limit_bytes=self._limits.memory_limit_bytes,
         )
