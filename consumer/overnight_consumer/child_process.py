@@ -66,6 +66,7 @@ class ChildProcess(asyncio.Protocol):
         environment: its environment, complete.
         listener: who hears of it.
         write: where its output goes, in whole lines that begin with the slot's number.
+        warn: hears, as it gets ready, which methods it could not import and why.
     """
 
     def __init__(
@@ -74,9 +75,11 @@ class ChildProcess(asyncio.Protocol):
         environment: Mapping[str, str],
         listener: ChildListener,
         write: Callable[[bytes], None],
+        warn: Callable[[Mapping[str, str]], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
+        self._warn = warn
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
@@ -178,6 +181,7 @@ class ChildProcess(asyncio.Protocol):
         elif isinstance(message, Started):
             self._listener.on_started()
         elif isinstance(message, Ready):
+            self._warn(message.faults)
             self._listener.on_ready()
 
     def _with_last_words(self, answer: Answer) -> Answer:

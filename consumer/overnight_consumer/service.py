@@ -29,6 +29,8 @@ from overnight_consumer.tasks import Tasks
 from overnight_consumer.threads import thread_environment, threads_per_slot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from overnight_common.brokers.base import Broker
     from overnight_consumer.child_process import ChildListener
     from overnight_consumer.observer import Observer
@@ -194,6 +196,7 @@ class _ChildStarter:
         self._environment = environment
         self._threads = threads
         self._scratch = scratch
+        self._said: set[str] = set()
 
     def __call__(self, number: int, listener: ChildListener) -> ChildProcess:
         settings = self._settings
@@ -213,7 +216,14 @@ class _ChildStarter:
         )
         own_device = settings.devices.environment_of_slot(number)
         environment = {**self._environment, **own_device, "CONSUMER_WORKER": str(number)}
-        return ChildProcess(setup, environment, listener, _write)
+        return ChildProcess(setup, environment, listener, _write, self._warn)
+
+    def _warn(self, faults: Mapping[str, str]) -> None:
+        """Say what a child could not import, once and not for each child; tasks that ask for it are answered."""
+        for method, why in faults.items():
+            if method not in self._said:
+                self._said.add(method)
+                log.warning("--methods %s cannot be used here, and its tasks are refused: %s", method, why)
 
     def _folder(self, number: int) -> str:
         Path(self._scratch).mkdir(mode=0o700, exist_ok=True)  # systems clear what lay unused in /tmp for days

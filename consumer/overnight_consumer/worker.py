@@ -62,15 +62,16 @@ class Worker:
         self._kind = kind_of(setup.device)
         self._device_tried = self._kind != CUDA
 
-    def preload(self) -> None:
-        """Import what will surely be needed.
+    def preload(self) -> dict[str, str]:
+        """Import what will surely be needed, and return what cannot be imported and why.
 
         Raises:
             TaskFailedError: cause start_failed: the device of this slot does not work.
         """
-        self._catalogue.preload(self._kind)
+        faults = self._catalogue.preload(self._kind)
         self._hold_torch()
         self._try_device()
+        return faults
 
     def answer(self, work: Work) -> Answer:
         """Run a task and return its answer; never raises for what the user's code does."""
