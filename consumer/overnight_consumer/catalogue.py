@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +55,8 @@ class Catalogue:
             self._load(name)
         else:
             self._look_for(name)
+        if name not in self._loaded:  # it is a module, of which only what is marked is served
+            raise MethodUnavailableError(self._not_served(name))
         return self._loaded[name]
 
     def _look_for(self, name: str) -> None:
@@ -71,14 +72,21 @@ class Catalogue:
                 return
         raise MethodUnavailableError("; ".join([self._not_served(name), *failures]))
 
-    def preload(self, kind: str) -> None:
-        """Import the method if there is just one; a failure is reported on the task that asks for it."""
+    def preload(self, kind: str) -> dict[str, str]:
+        """Import the method if there is just one; returns its name and why it cannot be had, or nothing.
+
+        A task that asks for it is answered with the whole failure.
+        """
         if len(self._given) != 1 or self._commands:
-            return
-        with contextlib.suppress(MethodUnavailableError):
-            self._load(self._given[0])
+            return {}
+        (given,) = self._given
+        try:
+            self._load(given)
             if len({method.target for method in self._loaded.values()}) == 1:
                 self.variant(next(iter(self._loaded.values())), kind)
+        except MethodUnavailableError as error:
+            return {given: str(error)}
+        return {} if self._loaded else {given: f"nothing in module {given!r} is marked with @method"}
 
     def variant(self, method: LoadedMethod, kind: str) -> Callable[..., Any]:
         """Return what runs for a method on a kind of device: what it names for it, or itself.

@@ -135,11 +135,11 @@ def _serve(link: socket.socket) -> int:
 
     worker = Worker(decode_setup(first), say)
     try:
-        worker.preload()
+        faults = worker.preload()
     except TaskFailedError as error:
         print(error, file=sys.stderr)  # noqa: T201 - our last words, for who reads why no child could be started
         return 1
-    say(Ready())
+    say(Ready(faults))
     while (work := inbox.next_work()) is not None:
         say(worker.answer(work))
     return 0

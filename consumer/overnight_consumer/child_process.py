@@ -70,6 +70,7 @@ class ChildProcess(asyncio.Protocol):
         environment: its environment, complete.
         listener: who hears of it.
         write: where its output goes, in whole lines that begin with the slot's number.
+        warn: hears, as it gets ready, which methods it could not import and why.
     """
 
     def __init__(
@@ -78,20 +79,24 @@ class ChildProcess(asyncio.Protocol):
         environment: Mapping[str, str],
         listener: ChildListener,
         write: Callable[[bytes], None],
+        warn: Callable[[Mapping[str, str]], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
+        self._warn = warn
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
-        self._reaped: Death | None = None
         self._garbled = False
         self._scratch = setup.scratch
-        self.ready = False
         ours, theirs = socket.socketpair()
         with theirs:
-            self._output = Output(f"slot {setup.slot}: ".encode(), write)
-            self._start(theirs, environment)
+            try:
+                self._output = Output(f"slot {setup.slot}: ".encode(), write)
+                self._start(theirs, environment)
+            except BaseException:
+                ours.close()
+                raise
         ours.setblocking(False)
         self._socket = ours
         self._tasks = [
@@ -147,7 +152,7 @@ class ChildProcess(asyncio.Protocol):
 
     def kill(self) -> None:
         """Kill it and everything in its session now; `on_death` follows."""
-        if self._reaped is None:
+        if self._process.returncode is None:  # else its number may be somebody else's already
             kill_session(self.pid, self._scratch)
 
     async def stop(self, patience_seconds: float) -> None:
@@ -182,7 +187,7 @@ class ChildProcess(asyncio.Protocol):
         elif isinstance(message, Started):
             self._listener.on_started()
         elif isinstance(message, Ready):
-            self.ready = True
+            self._warn(message.faults)
             self._listener.on_ready()
 
     def _with_last_words(self, answer: Answer) -> Answer:
@@ -209,8 +214,8 @@ class ChildProcess(asyncio.Protocol):
         tail = self._output.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
         unit = 1 if sys.platform == "darwin" else 1024
-        self._reaped = Death(self._process.returncode, usage.ru_maxrss * unit, tail, garbled=self._garbled)
-        self._listener.on_death(self._reaped)
+        death = Death(self._process.returncode, usage.ru_maxrss * unit, tail, garbled=self._garbled)
+        self._listener.on_death(death)
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

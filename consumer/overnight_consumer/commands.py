@@ -78,6 +78,8 @@ def run_command(run: CommandRun) -> CommandOutput:
     Raises:
         TaskFailedError: it failed, or what it left is no list of results.
     """
+    # Systems clear what lay unused in /tmp for days.
+    run.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=run.scratch, ignore_cleanup_errors=True) as folder:
         place = Path(folder)
         end = _execute(run, place)

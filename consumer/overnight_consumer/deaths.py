@@ -34,13 +34,14 @@ class Death:
         exit_status: as `Popen.returncode` has it: negative for a signal.
         peak_rss_bytes: its largest memory, or that of its whole session if that was seen to be more.
         stderr_tail: the last lines that it wrote.
-        seconds: how long its task had run, 0 if it had none.
+        seconds: how long its task had run, 0 if it had none; loading counts only if the child died of it.
         why: `TIME_LIMIT`, `LOAD_LIMIT`, `MEMORY_LIMIT` or `CANCELLED` if we killed it for that,
             `KERNEL_OUT_OF_MEMORY` if the kernel did; None if only the exit status tells.
         time_limit_seconds: how long it was allowed to run, None for no limit.
         load_limit_seconds: how long it was allowed to load.
         memory_limit_bytes: how much memory it was allowed, None for no limit.
         garbled: it was killed, for the method had written into the socket to the parent.
+        unborn: why the system did not even start it; empty if it did.
     """
 
     exit_status: int
@@ -52,6 +53,12 @@ class Death:
     load_limit_seconds: float = 0.0
     memory_limit_bytes: int | None = None
     garbled: bool = False
+    unborn: str = ""
+
+    @classmethod
+    def at_birth(cls, error: OSError) -> Death:
+        """Return the death of a child that could not be started."""
+        return cls(exit_status=1, peak_rss_bytes=0, stderr_tail="", unborn=str(error))
 
 
 def exit_reason(death: Death) -> ExitReason:
@@ -98,6 +105,8 @@ def _told(death: Death) -> tuple[Cause, str, str]:
 
 def start_failure_of(death: Death) -> Failure:
     """Return the failure of a task that waits while no child can be started."""
+    if death.unborn:
+        return Failure(Cause.START_FAILED, "OSError", f"No child could be started here: {death.unborn}.")
     how = _how(death)
     message = f"No child could be started here: the last one ended with {how} before it was ready."
     if death.why is ExitReason.LOAD_LIMIT:

@@ -67,7 +67,13 @@ class Recall(msgspec.Struct, frozen=True, tag="recall", array_like=True):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready", array_like=True):
-    """Say that the child is warm."""
+    """Say that the child is warm.
+
+    Attributes:
+        faults: what it could not import, as given to `--methods` -> why.
+    """
+
+    faults: dict[str, str] = {}
 
 
 class Loading(msgspec.Struct, frozen=True, tag="loading", array_like=True):

@@ -10,9 +10,12 @@ What is on its way when a suspect comes is kept for that reason: it runs before 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
 from typing import TYPE_CHECKING
 
+from overnight_common.errors import BrokerError
 from overnight_consumer.backoff import backoff_seconds
 from overnight_consumer.observer import IntakeSight
 from overnight_consumer.prefetch import LOWER_SECONDS, worth_lowering, worth_raising
@@ -26,6 +29,7 @@ _PAUSE_FIRST = 1.0
 _PAUSE_LONGEST = 60.0
 # What has not killed us by then does not keep the other slots idle any longer.
 _ALONE_SECONDS = 60.0
+_CLOSE_SECONDS = 5.0
 
 
 class Intake:
@@ -54,6 +58,7 @@ class Intake:
         self._low_since = math.inf  # since when much less would do
         self._accusations = 0
         self._paused_until: float | None = None
+        self._stopped = False
 
     async def open(self, broker: Broker, prefetch: int) -> None:
         """Subscribe, for one delivery at first."""
@@ -68,13 +73,14 @@ class Intake:
     def stop(self) -> None:
         """Take nothing more from now on; `close` follows."""
         self._set(0)
-        self._paused_until = math.inf
+        self._stopped = True
 
     async def close(self) -> None:
-        """End the subscription."""
+        """End the subscription; a broker that cannot hear that now is not waited for: what runs here goes on."""
         subscription, self._subscription = self._subscription, None
         if subscription is not None:
-            await subscription.cancel()
+            with contextlib.suppress(BrokerError, TimeoutError):
+                await asyncio.wait_for(subscription.cancel(), _CLOSE_SECONDS)
 
     @property
     def sight(self) -> IntakeSight:
@@ -89,11 +95,12 @@ class Intake:
     @property
     def ready(self) -> bool:
         """Tell whether tasks would really come."""
-        return not self.paused and self._subscription is not None and self._subscription.active
+        taking = not self.paused and not self._stopped
+        return taking and self._subscription is not None and self._subscription.active
 
     def accused(self, now: float) -> float:
         """Take nothing for 1, 2, 4 ... 60 s; returns for how long."""
-        if self.paused:
+        if self.paused or self._stopped:
             return 0.0
         self._accusations += 1
         delay = backoff_seconds(self._accusations, _PAUSE_FIRST, _PAUSE_LONGEST)
@@ -111,7 +118,7 @@ class Intake:
         """Take tasks again when the pause is over, and several when a suspect has run for long."""
         if now >= self._careful_until:
             self._raise_cap(None)
-        if self._paused_until is not None and now >= self._paused_until:
+        if self._paused_until is not None and now >= self._paused_until and not self._stopped:
             self._paused_until = None
             self._set(prefetch)
 
@@ -153,7 +160,7 @@ class Intake:
             self._low_since = math.inf
         elif self._low_since == math.inf:
             self._low_since = now
-        if self.paused or prefetch == self._prefetch:
+        if self.paused or self._stopped or prefetch == self._prefetch:
             return
         low_for_long = now - self._low_since >= LOWER_SECONDS
         at_once = exactly or not least <= self._prefetch < too_many

@@ -6,6 +6,7 @@ session it starts; when the pipe breaks, whatever is left of them is killed and 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import signal
 import subprocess
@@ -41,17 +42,19 @@ class Keeper:
         try:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
-        except OSError:  # somebody killed it: start another one and tell it everything
-            self._process.wait()
-            self._process = self._start()
-            assert self._process.stdin is not None
-            self._process.stdin.write("".join(f"+{session}\n" for session in self._sessions).encode())
-            self._process.stdin.flush()
+        except (OSError, ValueError):  # somebody killed it: start another one and tell it everything
+            self.close()
+            with contextlib.suppress(OSError):  # the next session that begins or ends tries again
+                self._process = self._start()
+                assert self._process.stdin is not None
+                self._process.stdin.write("".join(f"+{session}\n" for session in self._sessions).encode())
+                self._process.stdin.flush()
 
     def close(self) -> None:
         """Let it remove the scratch folder and end."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(OSError):  # what was left to tell it
+            self._process.stdin.close()
         self._process.wait()
 
 

@@ -62,7 +62,8 @@ TASKS_FAILED = Family(
 RUN = Family(
     "overnight_consumer_run_seconds",
     "histogram",
-    "Time in the method, well or not; loading is not counted. Seen when the reply is confirmed.",
+    "Time in the method, well or not; loading is not counted, unless the child died of it. "
+    "Seen when the reply is confirmed.",
     _TASK,
     RUN_BOUNDS,
 )
@@ -111,7 +112,7 @@ PREFETCH = Family(
     "overnight_consumer_prefetch_deliveries", "gauge", "Deliveries that may be held un-acked.", _QUEUE
 )
 HELD = Family("overnight_consumer_held_deliveries", "gauge", "Deliveries held un-acked.")
-DRAINING = Family("overnight_consumer_draining", "gauge", "1 from the first stop signal on.")
+DRAINING = Family("overnight_consumer_draining", "gauge", "1 while it stops: no more tasks are taken.")
 FAMILIES = (
     *COMMON_FAMILIES,
     *(TASKS_DONE, POINTS_DONE, TASKS_FAILED, RUN, WAIT, CONFIRM, SLOTS, THREADS, CORES, BUSY, DEVICE, MEMORY),

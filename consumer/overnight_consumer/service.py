@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import DEAD_QUEUE, task_queue
@@ -28,6 +29,8 @@ from overnight_consumer.tasks import Tasks
 from overnight_consumer.threads import thread_environment, threads_per_slot
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from overnight_common.brokers.base import Broker
     from overnight_consumer.child_process import ChildListener
     from overnight_consumer.observer import Observer
@@ -148,7 +151,7 @@ class Service:
                 log.info("no task for %g s: ends", idle)
                 return
             tasks.tick(now)
-            self._show(tasks, intakes, slots)
+            self._show(tasks, intakes, slots, draining=False)
             await self._sleep()
 
     def _orphaned(self) -> bool:
@@ -163,19 +166,19 @@ class Service:
         """Stop taking tasks, then let what runs end within the grace period."""
         deadline = time.monotonic() + self._settings.grace_seconds
         tasks.stop_taking()
-        for intake in intakes:
-            await intake.close()
+        self._show(tasks, intakes, slots, draining=True)
+        await asyncio.gather(*(intake.close() for intake in intakes))
         while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
             tasks.tick(time.monotonic())
-            self._show(tasks, intakes, slots)
+            self._show(tasks, intakes, slots, draining=True)
             await self._sleep()
         if len(tasks):
             log.warning("%d tasks are not finished and go back to their queues", len(tasks))
 
-    def _show(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot]) -> None:
+    def _show(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot], *, draining: bool) -> None:
         now = time.monotonic()
         sights = tuple(intake.sight for intake in intakes), tuple(slot.sight(now) for slot in slots)
-        self._observer.seen(Sight(*sights, len(tasks), draining=bool(self._signals)))
+        self._observer.seen(Sight(*sights, len(tasks), draining=draining))
 
     async def _sleep(self) -> None:
         self._wake.clear()
@@ -193,6 +196,7 @@ class _ChildStarter:
         self._environment = environment
         self._threads = threads
         self._scratch = scratch
+        self._said: set[str] = set()
 
     def __call__(self, number: int, listener: ChildListener) -> ChildProcess:
         settings = self._settings
@@ -206,13 +210,24 @@ class _ChildStarter:
             slot=number,
             threads=self._threads,
             max_message_bytes=settings.max_message_bytes,
-            scratch=tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch),
+            scratch=self._folder(number),
             timed=settings.limits.time_limit_seconds is not None,
             memory_limit_bytes=settings.limits.memory_limit_bytes,
         )
         own_device = settings.devices.environment_of_slot(number)
         environment = {**self._environment, **own_device, "CONSUMER_WORKER": str(number)}
-        return ChildProcess(setup, environment, listener, _write)
+        return ChildProcess(setup, environment, listener, _write, self._warn)
+
+    def _warn(self, faults: Mapping[str, str]) -> None:
+        """Say what a child could not import, once and not for each child; tasks that ask for it are answered."""
+        for method, why in faults.items():
+            if method not in self._said:
+                self._said.add(method)
+                log.warning("--methods %s cannot be used here, and its tasks are refused: %s", method, why)
+
+    def _folder(self, number: int) -> str:
+        Path(self._scratch).mkdir(mode=0o700, exist_ok=True)  # systems clear what lay unused in /tmp for days
+        return tempfile.mkdtemp(prefix=f"slot-{number}-", dir=self._scratch)
 
 
 def _write(lines: bytes) -> None:

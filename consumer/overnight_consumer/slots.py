@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from overnight_consumer.backoff import backoff_seconds
-from overnight_consumer.deaths import ExitReason, exit_reason, start_failure_of
+from overnight_consumer.deaths import Death, ExitReason, exit_reason, start_failure_of
 from overnight_consumer.frames import Work
 from overnight_consumer.held import Held, Stage
 from overnight_consumer.kernel_kills import KernelKills
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from overnight_consumer.child_process import ChildListener, ChildProcess
-    from overnight_consumer.deaths import Death
     from overnight_consumer.frames import Answer
     from overnight_consumer.observer import Observer
     from overnight_consumer.slot_states import SlotListener
@@ -66,6 +65,14 @@ class _Successor:
     def _kill(self) -> None:
         self.late = True
         self.child.kill()
+
+    def told_in_full(self, death: Death, limits: Limits) -> Death:
+        """Add to its death what only we know."""
+        self.stop_waiting()
+        if not self.late:
+            return death
+        limit = limits.load_limit_seconds
+        return dataclasses.replace(death, why=ExitReason.LOAD_LIMIT, load_limit_seconds=limit)
 
 
 class Slot:
@@ -113,22 +120,31 @@ class Slot:
         self._successor: _Successor | None = None
         self._successor_not_before = 0.0
         self._ready_at = 0.0
+        self._running_since = 0.0  # since the end of loading, where the child tells of that
         self._busy_since = 0.0
         self._busy_seconds = 0.0
         self._stops: set[asyncio.Task[None]] = set()
 
     def start(self, why: StartReason = StartReason.FIRST) -> None:
-        """Start a child."""
-        self._install(self._new_child(why))
-        self._await_ready()
+        """Start a child, or try again later where the system lets us start none."""
+        child = self._new_child(why)
+        if isinstance(child, Death):
+            self._back_off(child)
+        else:
+            self._install(child)
+            self._await_ready()
 
     def _await_ready(self) -> None:
         self._become(SlotState.STARTING)
         self._limit(self._limits.load_limit_seconds, ExitReason.LOAD_LIMIT)
 
-    def _new_child(self, why: StartReason) -> ChildProcess:
+    def _new_child(self, why: StartReason) -> ChildProcess | Death:
+        """Return a child, or why there is none: too many processes, no file descriptor, a full disk."""
         voice = _Voice(self)
-        child = voice.child = self._start_child(self.number, voice)
+        try:
+            child = voice.child = self._start_child(self.number, voice)
+        except OSError as error:
+            return Death.at_birth(error)
         self._keep(child.pid)
         self._observer.child_started(self.number, child.pid, why)
         return child
@@ -180,7 +196,7 @@ class Slot:
         if self.held is not None:
             if self.held.stage is Stage.GIVEN:  # and not recalled
                 self.held.stage = Stage.RUNNING
-            self.held.dispatched_at = time.monotonic()
+            self.held.dispatched_at = self._running_since = time.monotonic()
             self._begin_count()
 
     @property
@@ -282,6 +298,7 @@ class Slot:
 
     def child_started(self) -> None:
         """Begin to count the time limit: loading is over."""
+        self._running_since = time.monotonic()
         limit = self._limits.time_limit_of(self.held.task.time_limit_seconds) if self.held else None
         self._limit(limit, ExitReason.TIME_LIMIT)
 
@@ -338,7 +355,11 @@ class Slot:
     def _raise_successor(self, why: StartReason) -> None:
         serves = self.state in (SlotState.FREE, SlotState.BUSY)
         if serves and self._successor is None and time.monotonic() >= self._successor_not_before:
-            self._successor = _Successor(self._new_child(why))
+            child = self._new_child(why)
+            if isinstance(child, Death):
+                self._lose_successor(child)
+                return
+            self._successor = _Successor(child)
             self._successor.wait(self._limits.load_limit_seconds)
 
     def _succeed(self) -> None:
@@ -350,12 +371,8 @@ class Slot:
         self._ready_at = time.monotonic()
         log.info("slot %d has a fresh child", self.number)
 
-    def _lose_successor(self, lost: _Successor, death: Death) -> None:
+    def _lose_successor(self, death: Death) -> None:
         """Go on with the old child, and try again later."""
-        lost.stop_waiting()
-        if lost.late:
-            limit = self._limits.load_limit_seconds
-            death = dataclasses.replace(death, why=ExitReason.LOAD_LIMIT, load_limit_seconds=limit)
         self._successor = None
         self._successor_not_before = time.monotonic() + _SUCCESSOR_AGAIN_SECONDS
         log.warning("slot %d keeps its child: %s", self.number, start_failure_of(death).message)
@@ -365,7 +382,7 @@ class Slot:
         self._forget(child.pid)
         if self._successor is not None and child is self._successor.child:
             self._observer.child_ended(self.number, child.pid, ExitReason.START_FAILED)
-            self._lose_successor(self._successor, death)
+            self._lose_successor(self._successor.told_in_full(death, self._limits))
             return
         if child is not self._child:
             self._observer.child_ended(self.number, child.pid, ExitReason.STOPPED)
@@ -398,7 +415,7 @@ class Slot:
             death,
             why=why,
             peak_rss_bytes=max(death.peak_rss_bytes, self._peak_bytes),
-            seconds=time.monotonic() - held.dispatched_at if held else 0.0,
+            seconds=time.monotonic() - self._running_since if held else 0.0,
             time_limit_seconds=self._limits.time_limit_of(held.task.time_limit_seconds) if held else None,
             load_limit_seconds=self._limits.load_limit_seconds,
             memory_limit_bytes=self._limits.memory_limit_bytes,

@@ -63,15 +63,16 @@ class Worker:
         self._kind = kind_of(setup.device)
         self._device_tried = self._kind != CUDA
 
-    def preload(self) -> None:
-        """Import what will surely be needed.
+    def preload(self) -> dict[str, str]:
+        """Import what will surely be needed, and return what cannot be imported and why.
 
         Raises:
             TaskFailedError: cause start_failed: the device of this slot does not work.
         """
-        self._catalogue.preload(self._kind)
+        faults = self._catalogue.preload(self._kind)
         self._hold_torch()
         self._try_device()
+        return faults
 
     def answer(self, work: Work) -> Answer:
         """Run a task and return its answer; never raises for what the user's code does."""
@@ -176,10 +177,12 @@ class Worker:
         _check_fingerprint(task, method.fingerprint)
         target = self._catalogue.variant(method, self._kind)
         self._try_device()
+        while (
+            len(self._callers) >= _MOST_CALLERS
+        ):  # models are large, so this comes before the next is loaded
+            del self._callers[next(iter(self._callers))]
         # It sees one device only: a number would be neither ours nor that of NVIDIA's tools.
         caller = Caller(target, task.params, self._kind, per_point=per_point)
-        while len(self._callers) >= _MOST_CALLERS:  # models are large
-            del self._callers[next(iter(self._callers))]
         self._callers[key] = (caller, method.fingerprint)
         self._hold_torch()
         return self._callers[key]

@@ -1,6 +1,7 @@
 import asyncio
 
 import numpy as np
+import pytest
 
 from overnight_common.datasets import open_dataset
 from overnight_common.fingerprints import method_fingerprint
@@ -191,6 +192,30 @@ def test_methods_that_are_not_served_broken_or_other_code_accuse_the_consumer(tm
         assert good.fingerprint in failure.message
 
     in_farm(tmp_path, act, "--slots", "1", "--methods", "toys:double", "--methods", "broken:double")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("toys:duoble", "no 'duoble' (did you mean 'double'"),
+        ("broken:double", "no_such_module_anywhere"),
+        ("json", "nothing in module 'json' is marked with @method"),
+    ],
+)
+def test_a_method_that_cannot_be_imported_is_told_at_the_start_once_and_not_for_each_child(
+    tmp_path, given, why
+):
+    async def act(farm: Farm):
+        consumer = farm.consumers[0]
+        for number in range(2):  # the second one meets a fresh child
+            failure = (await farm.run(given, number)).failure
+            assert failure is not None
+            assert failure.cause is Cause.METHOD_UNAVAILABLE
+        (said,) = [line for line in consumer.log.splitlines() if f"--methods {given} cannot be used" in line]
+        assert "WARNING" in said
+        assert why in said
+
+    in_farm(tmp_path, act, "--slots", "2", "--methods", given)
 
 
 def test_after_an_accusation_the_consumer_pauses_and_then_runs_fresh_code(tmp_path):

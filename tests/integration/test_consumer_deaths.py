@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -41,6 +42,28 @@ def test_a_killed_child_costs_only_its_own_task_and_is_replaced_at_once(tmp_path
         assert time.monotonic() - killed_at < 1.0
         assert (await farm.reply_to_task(tasks[1])).kind == "done"
         await farm.until_empty()
+
+    run_in(tmp_path, act)
+
+
+def test_a_folder_for_scratch_that_somebody_cleared_away_is_made_again(tmp_path):
+    """As systems do with what has lain in /tmp for days."""
+    place = tmp_path / "tmp"
+    place.mkdir()
+
+    def clear():
+        for folder in place.iterdir():
+            shutil.rmtree(folder)
+
+    async def act(farm: Farm):
+        words = ("--slots", "1", "--command", "cat", *toys("double exits"))
+        farm.start(*words, environment={"TMPDIR": str(place)})
+        assert await farm.values("toys:double") == [0]
+        clear()
+        assert (await farm.run("command:cat", 1)).kind == "done"
+        clear()
+        assert (await farm.run("toys:exits", 2)).failure is not None
+        assert await farm.values("toys:double", 3) == [6]
 
     run_in(tmp_path, act)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -54,6 +55,24 @@ def test_a_second_signal_kills_what_runs_and_the_task_goes_back(tmp_path):
         depth = await farm.broker.depth(farm.queue)
         assert depth is not None
         assert (depth.ready, depth.unacked) == (1, 0)
+
+    run_in(tmp_path, act)
+
+
+def test_a_locked_broker_file_does_not_hold_who_is_told_twice_to_stop(tmp_path):
+    async def act(farm: Farm):
+        consumer = farm.start("--slots", "1", *toys("sleep"))
+        mark = tmp_path / "mark"
+        farm.publish("toys:sleep", params={"seconds": 1000, "mark": str(mark)})
+        child = (await mark_in(mark))[0]
+        lock = sqlite3.connect(tmp_path / "broker.sqlite", isolation_level=None)
+        lock.execute("BEGIN EXCLUSIVE")
+        consumer.send(signal.SIGTERM)
+        await until(lambda: "no more tasks" in consumer.log, "the first signal is noted")
+        consumer.send(signal.SIGTERM)
+        assert await consumer.exit_status() == 128 + signal.SIGTERM
+        assert not alive(child)
+        lock.close()
 
     run_in(tmp_path, act)
 

@@ -365,7 +365,7 @@ class EmbeddedBroker:
             return
         _log.warning("%s can be used again", self._path)
         if owner is not None:
-            self._unwatched(lambda db: tables.drop_owner(db, owner, None, failed=True, now=time.time()))
+            self._unwatched(lambda db: self._work.drop_former(db, owner))
         self._set_state(BrokerState.CONNECTED)
         self.flush_soon()
 

@@ -167,6 +167,11 @@ class Work:
         if self.owner is not None:
             tables.drop_owner(db, self.owner, None, failed=False, now=time.time())
 
+    def drop_former(self, db: tables.Database, owner: int) -> None:
+        """Return what we held before we lost the file; in a new file that row is somebody else's, or nobody's."""
+        if any(row == owner and who == self._here for row, _, who in tables.owners(db)):
+            tables.drop_owner(db, owner, None, failed=True, now=time.time())
+
     def lose_everything(self) -> None:
         """Void all we hold, and forget our row."""
         self.owner = None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -394,6 +395,34 @@ def test_while_the_disk_is_full_publishes_are_refused_and_acks_are_kept(path: Pa
             db.execute("PRAGMA max_page_count = 1000000")
             await put(broker, TASKS, bytes(1_000_000))
             assert [state.value for state in heard] == ["connected", "blocked", "connected"]
+
+    asyncio.run(run())
+
+
+def test_who_comes_back_to_a_new_file_takes_nobodys_work_away(path: Path) -> None:
+    """Rows are counted from 1 in each file: the number that was ours may be another's now."""
+
+    async def run() -> None:
+        late, early = EmbeddedBroker(path), EmbeddedBroker(path)
+        early._work._here = replace(this_process(), namespace="of a container")
+        async with opened(late, early):
+            await late.declare(TASKS)
+            one, other = Inbox(late), Inbox(early)
+            await late.subscribe(TASKS, 0, one, one.lost)
+            await early.subscribe(TASKS, 1, other, other.lost)
+            waiting, reopen = list[int | None](), late._reopen
+            late._reopen = waiting.append  # type: ignore[method-assign]
+            shutil.rmtree(path.parent)
+            await until(lambda: len(waiting) == 1, "the loss is seen")
+            await until(lambda: other.losses == 1 and early.state is BrokerState.CONNECTED, "a new file")
+            await early.declare(TASKS)
+            await put(early, TASKS, b"a")
+            await other.wait(1)
+            assert waiting == [early._work.owner]
+            reopen(waiting[0])
+            await linger(late, TASKS)
+            assert other.losses == 1
+            assert [delivery.delivery_count for delivery in other.deliveries] == [0]
 
     asyncio.run(run())
 

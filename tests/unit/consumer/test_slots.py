@@ -1,6 +1,7 @@
 """A slot with a child that is the test."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 from overnight_consumer.deaths import Death, failure_of, start_failure_of
@@ -31,6 +32,10 @@ class FakeChild:
 
     async def stop(self, patience_seconds):
         self.stopped = True
+
+
+def no_more_processes(number, voice):
+    raise BlockingIOError(11, "Resource temporarily unavailable")
 
 
 class Desk:
@@ -134,11 +139,13 @@ async def test_the_limit_counts_only_from_the_end_of_loading():
     desk.slot.run(held(limit=0.001))
     await asyncio.sleep(0.03)
     assert desk.children[0].kills == 0
+    started_at = time.monotonic()
     desk.children[0].voice.on_started()
     while not desk.children[0].kills:
         await asyncio.sleep(0.001)
     desk.children[0].voice.on_death(KILLED)
     assert desk.events[-1] == ("death", "time_limit")
+    assert desk.deaths[0].seconds <= time.monotonic() - started_at, "loading is no part of what it ran"
 
 
 def hasty():
@@ -223,6 +230,24 @@ async def test_a_child_that_dies_while_starting_is_started_again_after_a_back_of
     desk.slot.run(held())
     desk.children[1].voice.on_answer(DONE)
     assert desk.slot.start_failures == 0
+
+
+@on_a_loop
+async def test_where_the_system_starts_no_process_the_task_is_reported_all_the_same_and_a_child_comes_later():
+    desk, behind = Desk(), held()
+    desk.children[0].voice.on_ready()
+    desk.slot.run(held(), behind)
+    desk.slot._start_child = no_more_processes
+    desk.children[0].voice.on_death(KILLED)
+    assert desk.events == ["free", "start failure", ("death", None)]
+    assert desk.unbegun == [behind]
+    assert "Resource temporarily unavailable" in start_failure_of(desk.start_deaths[-1]).message
+    assert desk.slot.state is SlotState.BACKOFF
+    desk.slot._start_child = desk.start_child
+    while len(desk.children) < 2:
+        await asyncio.sleep(0.01)
+    desk.children[1].voice.on_ready()
+    assert desk.slot.state is SlotState.FREE
 
 
 @on_a_loop
@@ -353,6 +378,19 @@ async def test_a_successor_that_cannot_start_leaves_the_old_child_at_work():
     assert len(desk.children) == 2
     assert desk.slot.start_failures == 0
     assert "start failure" not in desk.events
+
+
+@on_a_loop
+async def test_where_the_system_starts_no_successor_the_old_child_stays_at_work():
+    desk = Desk(Limits(recycling=Recycling(tasks=1)))
+    desk.children[0].voice.on_ready()
+    desk.slot.run(held())
+    desk.slot._start_child = no_more_processes
+    desk.children[0].voice.on_answer(DONE)
+    assert desk.events == ["free", "answer"]
+    assert desk.slot.state is SlotState.FREE
+    desk.slot.run(held())
+    assert len(desk.children[0].sent) == 2
 
 
 @on_a_loop

@@ -2,12 +2,15 @@
 
 import asyncio
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message
-from overnight_common.errors import NotConnectedError, RefusedError
+from overnight_common.errors import BrokerUnreachableError, NotConnectedError, RefusedError
 from overnight_common.messages import VERSION, Cause, Encoded, Task, decode_reply, encode
+from overnight_consumer import intake as intake_module
 from overnight_consumer import reply_queues, suspects
 from overnight_consumer import tasks as tasks_module
 from overnight_consumer.answers import reply_to
@@ -523,6 +526,31 @@ def test_while_stopping_everything_that_still_comes_is_handed_back(bench):
         assert late in bench.broker.handed_back
         assert len(bench.broker.handed_back) == 2
         assert len(bench.tasks) == 1
+
+    asyncio.run(run())
+
+
+def test_a_consumer_that_stops_is_not_told_to_be_at_fault(bench):
+    async def run():
+        await bench.open()
+        bench.tasks.stop_taking()
+        bench.intake.resume_if_due(time.monotonic() + 1000, 1)
+        sight = bench.intake.sight
+        assert (sight.consuming, sight.paused, sight.prefetch) == (False, False, 0)
+
+    asyncio.run(run())
+
+
+def test_a_broker_that_cannot_hear_of_the_end_of_a_subscription_does_not_hold_us(bench, monkeypatch):
+    async def run():
+        await bench.open()
+        monkeypatch.setattr(intake_module, "_CLOSE_SECONDS", 0.01)
+        for cancel in (asyncio.Event().wait, partial(refuse, BrokerUnreachableError("the disk is full"))):
+            bench.intake._subscription = SimpleNamespace(cancel=cancel)
+            await bench.intake.close()
+
+    async def refuse(error):
+        raise error
 
     asyncio.run(run())
 
