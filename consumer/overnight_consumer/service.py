@@ -178,7 +178,7 @@ class Service:
     def _show(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot], *, draining: bool) -> None:
         now = time.monotonic()
         sights = tuple(intake.sight for intake in intakes), tuple(slot.sight(now) for slot in slots)
-        self._observer.seen(Sight(*sights, len(tasks), draining=draining))
+        self._observer.seen(Sight(*sights, tasks.deliveries, draining=draining))
 
     async def _sleep(self) -> None:
         self._wake.clear()

@@ -200,6 +200,11 @@ class Slot:
             self._begin_count()
 
     @property
+    def is_usable(self) -> bool:
+        """Tell whether it has a child, or has had none that failed to start since its last answer."""
+        return not self.start_failures or self.state not in (SlotState.STARTING, SlotState.BACKOFF)
+
+    @property
     def is_quiet(self) -> bool:
         """Tell whether the child prints nothing that would have to be told apart by tasks."""
         return self._child is None or self._child.is_quiet

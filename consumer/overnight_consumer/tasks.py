@@ -9,7 +9,7 @@ from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
-from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message
+from overnight_common.brokers.base import DEAD_QUEUE, REPLIES_PREFIX, BrokerState, Delivery, Message
 from overnight_common.dead_letters import bury
 from overnight_common.errors import DecodeError, NewerVersionError
 from overnight_common.messages import Cause, Failure, decode_address, decode_task
@@ -72,6 +72,16 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def deliveries(self) -> int:
+        """Return how many deliveries are held un-acked."""
+        return sum(held.delivery is not None for held in self._held.values())
+
+    @property
+    def _usable_slots(self) -> int:
+        """Return how many slots take tasks: those whose child cannot be started keep nothing from others."""
+        return sum(slot.is_usable for slot in self._slots) or 1
+
     # Deliveries
 
     def on_delivery(self, intake: Intake, delivery: Delivery) -> None:
@@ -90,12 +100,10 @@ class Tasks:
         except DecodeError as error:
             self._bury(delivery, str(error))
             return
-        known = self._held.get(task.key)
-        if known is not None:
-            # A copy of what still runs here, or whose reply is on its way: it takes the old one's place.
-            if known.delivery is not None:
-                self._broker.ack(known.delivery)
-            known.delivery, known.intake = delivery, intake
+        if not task.reply_to.startswith(REPLIES_PREFIX):
+            self._bury(delivery, f"{task.reply_to!r} is no reply queue of Overnight")
+            return
+        if self._is_copy(task.key, intake, delivery):
             return
         held = self._held[task.key] = Held(task, delivery, intake, body, count)
         if task.start == task.stop:
@@ -111,13 +119,23 @@ class Tasks:
                 self._waiting.append(held)
             self._dispatch()
 
+    def _is_copy(self, key: tuple[str, int, int, int], intake: Intake, delivery: Delivery) -> bool:
+        """Let a copy of what still runs here, or whose reply is on its way, take the place of the old delivery."""
+        known = self._held.get(key)
+        if known is None:
+            return False
+        if known.delivery is not None:
+            self._broker.ack(known.delivery)
+        known.delivery, known.intake = delivery, intake
+        return True
+
     def _refuse_newer(self, intake: Intake, delivery: Delivery, words: str) -> None:
         try:
             task = answers.task_of(decode_address(delivery.message.body))
         except (DecodeError, ValueError) as error:
             self._bury(delivery, str(error))
             return
-        if task.key in self._held:
+        if self._is_copy(task.key, intake, delivery):
             return
         held = self._held[task.key] = Held(task, delivery, intake, b"", delivery.delivery_count)
         self._reply(held, answers.newer_version(words))
@@ -412,7 +430,7 @@ class Tasks:
         held.long = True
         self._pace.lasted(now - held.dispatched_at)
         for intake in self._intakes:
-            intake.want(len(self._slots), now, exactly=True)
+            intake.want(self._usable_slots, now, exactly=True)
         for given in self._slots[held.slot - 1].recall():
             if given.stage is Stage.GIVEN:
                 self._return(given)
@@ -431,7 +449,7 @@ class Tasks:
 
     def _prefetch(self) -> int:
         long_runs = any(slot.held is not None and slot.held.long for slot in self._slots)
-        return self._pace.prefetch(len(self._slots), time.monotonic(), long_runs=long_runs)
+        return self._pace.prefetch(self._usable_slots, time.monotonic(), long_runs=long_runs)
 
     def _set_prefetch(self) -> None:
         parked = len(self._parked)

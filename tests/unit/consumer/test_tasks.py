@@ -5,6 +5,7 @@ import time
 from functools import partial
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message
@@ -32,7 +33,7 @@ class FakeSlot:
     def __init__(self, number):
         self.number, self.state, self.held, self.start_failures = number, SlotState.FREE, None, 0
         self.abandoned = self.renewed = 0
-        self.is_quiet, self.given = True, []
+        self.is_quiet, self.is_usable, self.given = True, True, []
 
     def run(self, held, *behind):
         self.state, self.held, self.given = SlotState.BUSY, held, list(behind)
@@ -551,6 +552,58 @@ def test_a_broker_that_cannot_hear_of_the_end_of_a_subscription_does_not_hold_us
 
     async def refuse(error):
         raise error
+
+    asyncio.run(run())
+
+
+def test_a_copy_of_a_task_of_a_newer_version_takes_the_place_of_the_one_whose_link_broke(bench):
+    async def run():
+        await bench.open(prefetch=10)
+        bench.broker.hold_confirms = True
+        body = msgspec.msgpack.encode(
+            {"v": VERSION + 1, "job": "job", "reply_to": REPLIES, "start": 0, "stop": 1, "attempt": 1}
+        )
+        bench.broker.publish(QUEUE, Message(body, "task"), lambda _: None)
+        await settle()
+        bench.tasks.on_lost(bench.intake)
+        assert (len(bench.tasks), bench.tasks.deliveries) == (1, 0)
+        copy = Delivery(QUEUE, Message(body, "task"), 1, (bench.intake._subscription, -1))
+        bench.tasks.on_delivery(bench.intake, copy)
+        assert (len(bench.tasks), bench.tasks.deliveries) == (1, 1)
+        acked = []
+        bench.broker.ack = acked.append
+        bench.broker.confirm()
+        assert acked == [copy]
+        assert len(bench.tasks) == 0
+
+    asyncio.run(run())
+
+
+def test_a_task_that_wants_its_reply_in_a_queue_of_others_is_a_dead_letter_at_once(bench):
+    async def run():
+        await bench.open()
+        stranger = Task(VERSION, "job", "amq.direct", 0, 1, 1, "m", data=Encoded("json", b"[1]"))
+        bench.broker.publish(QUEUE, Message(encode(stranger), "task"), lambda _: None)
+        await settle()
+        assert len(bench.tasks) == 0
+        assert len(bench.broker.bodies(DEAD_QUEUE)) == 1
+        assert bench.slots[0].held is None
+
+    asyncio.run(run())
+
+
+def test_nothing_is_held_for_a_slot_that_cannot_start_a_child(tmp_path):
+    async def run():
+        bench = Bench(tmp_path, slots=2)
+        await bench.open()
+        for start in range(3):
+            bench.publish(start)
+        await settle()
+        assert bench.intake.sight.prefetch == 2
+        bench.slots[1].is_usable = False
+        bench.slots[0].held.dispatched_at -= 1000
+        bench.tasks.tick(time.monotonic())
+        assert bench.intake.sight.prefetch == 1
 
     asyncio.run(run())
 
