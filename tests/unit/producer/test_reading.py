@@ -12,7 +12,6 @@ from overnight_producer.driving.ending import why_hopeless, why_nobody_works
 from overnight_producer.driving.reading import usable_reply
 from support.job_files import spec_of
 
-
 TORN = Encoded("npy", encode_values(np.zeros(2), 2).body[:-1])
 
 
