@@ -86,6 +86,8 @@ def count_values(encoded: Encoded) -> int:
     header = read_header(encoded.body)
     if not header.shape:
         raise DecodeError("an array without a first length")
+    if header.header_bytes + header.body_bytes != len(encoded.body):
+        raise DecodeError("an array whose header promises another number of bytes")
     return header.shape[0]
 
 

@@ -52,7 +52,7 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
                 )
             if progress.given_up:
                 go_on += f"; or, to try what was given up again: overnight retry {spec.id} --accept-changes"
-            view.finish(f"paused: {ending.why}. {so_far}. {go_on}", SOME_GIVEN_UP)
+            view.finish(f"paused: {ending.why.removesuffix('.')}. {so_far}. {go_on}", SOME_GIVEN_UP)
             return SOME_GIVEN_UP
     return _conclude_done(job, view)
 

@@ -20,15 +20,7 @@ TAIL_LINES = 40
 
 
 class ConsumerGoneError(OvernightError):
-    """Say that the consumer of this run cannot be kept alive; carries its last words.
-
-    Attributes:
-        bad_input: True if it refused its own settings, so that starting it again is no use.
-    """
-
-    def __init__(self, message: str, bad_input: bool = False) -> None:
-        super().__init__(message)
-        self.bad_input = bad_input
+    """Say that the consumer of this run cannot be kept alive; carries its last words."""
 
 
 class LocalConsumer:
@@ -50,11 +42,6 @@ class LocalConsumer:
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._stopping = False
 
-    @property
-    def pid(self) -> int | None:
-        """Return the process id of the consumer that runs now."""
-        return self._process.pid if self._process else None
-
     async def keep_running(self) -> None:
         """Run the consumer until `stop` is called.
 
@@ -71,7 +58,7 @@ class LocalConsumer:
             deaths += 1
             last_words = "\n".join(self._tail).strip()
             if status == 2:
-                raise ConsumerGoneError(last_words or "the consumer refused its settings", bad_input=True)
+                raise ConsumerGoneError(last_words or "the consumer refused its settings")
             if deaths >= MAX_FRUITLESS_DEATHS:
                 raise ConsumerGoneError(
                     f"the consumer on this machine ended {deaths} times without a result, the last time "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from overnight_common.brokers.base import task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.datasets import open_dataset
-from overnight_common.errors import BadInputError
+from overnight_common.errors import BadInputError, EncodeError
 from overnight_common.file_systems import refuse_network_share
 from overnight_common.fingerprints import command_fingerprint
 from overnight_producer.describing import describe
@@ -36,14 +36,12 @@ class Plan:
         spec: the job as it would be made; an earlier one may take its place.
         dataset: opened.
         broker: made, not connected.
-        embedded: True for the embedded broker.
         notes: what the user should know, one sentence each.
     """
 
     spec: JobSpec
     dataset: DataSet
     broker: Broker
-    embedded: bool
     notes: tuple[str, ...] = ()
 
 
@@ -106,7 +104,7 @@ def check(wanted: Wanted, driving: Driving, place: Place) -> Plan:
         on_finish=wanted.on_finish,
     )
     _first_message(spec, dataset, place)
-    return Plan(spec, dataset, broker, embedded, tuple(faults.notes))
+    return Plan(spec, dataset, broker, tuple(faults.notes))
 
 
 def _dataset(wanted: Wanted, faults: _Faults) -> DataSet | None:
@@ -180,8 +178,6 @@ def batch_fault(batch: str) -> str | None:
 def _numbers(wanted: Wanted, driving: Driving, place: Place, faults: _Faults) -> None:
     if (fault := batch_fault(wanted.batch)) is not None:
         faults.add(fault)
-    if driving.slots != "auto" and not driving.slots.isdecimal():
-        faults.add(f"--slots {driving.slots}: give a number of slots (0: start no consumer), or auto")
     if wanted.max_failures != "all" and not (
         wanted.max_failures.isdecimal() and int(wanted.max_failures) >= 1
     ):
@@ -194,21 +190,40 @@ def _numbers(wanted: Wanted, driving: Driving, place: Place, faults: _Faults) ->
         faults.add(f"--data-by {wanted.data_by}: say value or reference")
     if not 0 <= wanted.seed < 2**63:
         faults.add(f"--seed {wanted.seed}: give a number from 0 to 2**63 - 1")
+    if wanted.time_limit_seconds is not None:
+        faults.add(*_seconds_faults("--time-limit", wanted.time_limit_seconds))
+    faults.add(*_driving_faults(driving, place))
+
+
+def check_driving(driving: Driving, place: Place) -> None:
+    """Refuse what nobody can drive by; raises BadInputError with every fault that was found."""
+    if faults := _driving_faults(driving, place):
+        raise BadInputError(*faults)
+
+
+def _driving_faults(driving: Driving, place: Place) -> list[str]:
+    faults = []
+    if driving.slots != "auto" and not driving.slots.isdecimal():
+        faults.append(f"--slots {driving.slots}: give a number of slots (0: start no consumer), or auto")
     if driving.window is not None and driving.window < 1:
-        faults.add(f"--window {driving.window}: give a number of tasks from 1 on")
+        faults.append(f"--window {driving.window}: give a number of tasks from 1 on")
     if driving.attempts < 1:
-        faults.add(f"--attempts {driving.attempts}: give a number from 1 on")
+        faults.append(f"--attempts {driving.attempts}: give a number from 1 on")
     if place.max_message_bytes < 1024:
-        faults.add(f"--max-message-bytes {place.max_message_bytes}: give 1024 or more")
-    for flag, seconds in (
-        ("--time-limit", wanted.time_limit_seconds),
-        ("--window-seconds", driving.window_seconds),
-        ("--silence", driving.silence_seconds),
-        ("--no-consumer-timeout", driving.no_consumer_timeout_seconds),
-        ("--broker-timeout", place.broker_timeout_seconds),
-    ):
-        if seconds is not None and not (seconds > 0 and math.isfinite(seconds)):
-            faults.add(f"{flag} {seconds:g}: give a number of seconds above 0")
+        faults.append(f"--max-message-bytes {place.max_message_bytes}: give 1024 or more")
+    return [
+        *faults,
+        *_seconds_faults("--window-seconds", driving.window_seconds),
+        *_seconds_faults("--silence", driving.silence_seconds),
+        *_seconds_faults("--no-consumer-timeout", driving.no_consumer_timeout_seconds),
+        *_seconds_faults("--broker-timeout", place.broker_timeout_seconds),
+    ]
+
+
+def _seconds_faults(flag: str, seconds: float) -> list[str]:
+    if seconds > 0 and math.isfinite(seconds):
+        return []
+    return [f"{flag} {seconds:g}: give a number of seconds above 0"]
 
 
 def _method(wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Faults) -> tuple[str, str, bool]:
@@ -297,5 +312,5 @@ def _first_message(spec: JobSpec, dataset: DataSet, place: Place) -> None:
     points = 1 if spec.batch == "auto" else min(int(spec.batch), spec.points)
     try:
         maker.make(spec.start, spec.start + points, 1)
-    except PointTooLargeError as error:
+    except (PointTooLargeError, EncodeError) as error:
         raise BadInputError(str(error)) from error

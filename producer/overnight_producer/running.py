@@ -17,7 +17,7 @@ from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.records import JobState
 from overnight_producer.onlooking import onlooking
 from overnight_producer.options import environment
-from overnight_producer.preflight import check
+from overnight_producer.preflight import check, check_driving
 from overnight_producer.stopping import stop_signals
 from overnight_producer.views.view import console_kind, make_view
 
@@ -57,6 +57,7 @@ def run(wanted: Wanted, driving: Driving, place: Place) -> int:
 
 def resume(path: Path, driving: Driving, place: Place, renewal: Renewal) -> int:
     """Go on with a job; what is done stays done. Return the exit status."""
+    check_driving(driving, place)
     with JobFile.open(path, driving=True) as job, job.lock():
         dataset, recall = earlier.renew(job, place, renewal)
         with contextlib.closing(dataset):

@@ -18,6 +18,7 @@ from overnight_producer.jobs.lock import driver_of
 from overnight_producer.jobs.records import PAUSED_BY_REQUEST, JobState
 from overnight_producer.jobs.service import become_server, server_of
 from overnight_producer.onlooking import onlooking
+from overnight_producer.preflight import check_driving
 from overnight_producer.reports.machine import ask_consumer
 from overnight_producer.side_by_side import SideBySide
 from overnight_producer.statuses import DONE, INTERRUPTED, SOME_GIVEN_UP
@@ -47,7 +48,7 @@ def serve(driving: Driving, place: Place, jobs_at_once: int) -> int:
         BadInputError: another process serves there.
         BrokerUnreachableError: the broker did not answer in time.
     """
-    _check(jobs_at_once)
+    _check(driving, place, jobs_at_once)
     _set_up_log(driving)
     with become_server(place.home):
         return asyncio.run(_Service(driving, place, jobs_at_once).run())
@@ -59,7 +60,7 @@ def resume_all(driving: Driving, place: Place, jobs_at_once: int, renewal: Renew
     Returns:
         1 if any of them gave points up or paused, else 4 if any was cancelled, else 0; 130 if interrupted.
     """
-    _check(jobs_at_once)
+    _check(driving, place, jobs_at_once)
     _set_up_log(driving)
     served = server_of(place.home) is not None
     paths = [
@@ -229,7 +230,8 @@ def _divided(driving: Driving, jobs: int) -> tuple[int, Driving]:
     return at_once, replace(driving, slots=str(max(usable // at_once, 1)))
 
 
-def _check(jobs_at_once: int) -> None:
+def _check(driving: Driving, place: Place, jobs_at_once: int) -> None:
+    check_driving(driving, place)
     if jobs_at_once < 1:
         raise BadInputError(f"--jobs {jobs_at_once}: give a number from 1 on")
 

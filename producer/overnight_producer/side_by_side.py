@@ -120,7 +120,9 @@ class SideBySide:
         self.changed.set()
 
     def _let_go(self, path: Path) -> None:
-        self._tasks.pop(path).exception()  # whatever it was, it has been logged
+        task = self._tasks.pop(path)
+        if not task.cancelled():
+            task.exception()  # whatever it was, it has been logged
         self.changed.set()
 
     def _wait(self, path: Path, seconds: float) -> None:
@@ -144,6 +146,10 @@ class SideBySide:
             self._wait(path, FAULT_PAUSE_SECONDS)
             self.statuses[path.parent.name] = SOME_GIVEN_UP
             _log.error("job %s cannot be driven, nor can that be written down: %s", path.parent.name, error)
+        except Exception:  # noqa: BLE001 - as for a fault in driving
+            self._wait(path, FAULT_PAUSE_SECONDS)
+            self.statuses[path.parent.name] = SOME_GIVEN_UP
+            _log.exception("job %s: a fault of Overnight's own", path.parent.name)
 
     async def _drive_locked(self, job: JobFile) -> None:
         view = LogView(job.spec, self._driving.verbose)

@@ -70,6 +70,10 @@ BAD = {
         ["needs a value for factor", "--param factor=..."],
     ),
     "no parameter": (command(param="iterations"), ["--param iterations", "name=value"]),
+    "parameter too large": (
+        command(method="taking:scaled", param="factor=[99999999999999999999999]"),
+        ["cannot be encoded", "2**64"],
+    ),
     "our own parameter": (command(param="indices=1"), ["--param indices", "Overnight itself"]),
     "negative batch": (command(batch="-7"), ["--batch -7", "from 1 on, or auto"]),
     "no batch": (command(batch="0"), ["--batch 0"]),
@@ -111,6 +115,25 @@ def test_bad_input_is_refused_with_the_way_out(desk: Desk, case: str) -> None:
     # The log of this very command is all that is new, and Python's compiled modules.
     new = {path.name for path in desk.folder.iterdir()} - {path.name for path in before}
     assert new <= {"__pycache__"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("resume", "--window", "-3"),
+        ("retry", "--attempts", "0"),
+        ("resume", "--slots", "many"),
+        ("resume", "--all", "--silence", "0"),
+        ("serve", "--window-seconds", "nan"),
+    ],
+)
+def test_who_goes_on_with_jobs_refuses_what_run_refuses(desk: Desk, words: tuple[str, ...]) -> None:
+    assert desk.overnight(*command(output=None)).status == 0
+
+    ended = desk.overnight(*words)
+
+    assert ended.status == 2, ended
+    assert " ".join(words[-2:]) in ended.output
 
 
 @pytest.mark.rabbitmq

@@ -15,6 +15,7 @@ from overnight_common.messages import VERSION, Cause, Failure, Reply, decode_tas
 from overnight_common.values import encode_values
 from overnight_producer.driving.driver import Driver, DriverSettings, Ending, EndingKind
 from overnight_producer.jobs.jobfile import JobFile
+from overnight_producer.jobs.ranges import Range
 from support.broker_use import opened, until
 from support.job_files import new_job
 from support.memory_broker import MemoryBroker
@@ -349,6 +350,92 @@ def test_messages_wait_for_confirms_when_many_bytes_are_on_their_way(tmp_path, m
 
     with make_job(tmp_path, 10) as job:
         asyncio.run(main())
+
+
+def test_what_waits_is_published_once_the_bytes_on_their_way_are_confirmed(tmp_path, monkeypatch):
+    # Ranges that wait and are due must not keep the loop from hearing the confirms.
+    monkeypatch.setattr("overnight_producer.driving.driver.MOST_UNSETTLED_BYTES", 1)
+
+    async def main():
+        broker = MemoryBroker()
+        with contextlib.closing(open_dataset(job.spec.data_uri)) as data:
+            driver = Driver(job, broker, data, QUEUE, replace(FAST, window=10))
+            driving = asyncio.create_task(driver.run())
+            await until(lambda: len(broker.published) == 3, "all are sent")
+            driver.end(Ending(EndingKind.INTERRUPTED))
+            await driving
+
+    with make_job(tmp_path, 15) as job:
+        with job.commit() as tx:
+            tx.cut([Range(0, 5), Range(5, 10), Range(10, 15)])
+        asyncio.run(main())
+
+
+def test_an_outage_longer_than_the_patience_with_consumers_pauses_nothing(tmp_path):
+    settings = replace(FAST, window=2, silence_seconds=90.0, no_consumer_timeout_seconds=1.5)
+
+    async def main():
+        broker = MemoryBroker()
+        with contextlib.closing(open_dataset(job.spec.data_uri)) as data:
+            driver = Driver(job, broker, data, QUEUE, settings)
+            driving = asyncio.create_task(driver.run())
+            await until(lambda: len(broker.published) == 2, "the window is full")
+            broker.break_link()
+            await asyncio.sleep(2.5)
+            broker.mend_link()
+            driver.wake()
+            await asyncio.sleep(1.2)  # a look at the house at least
+            assert not driving.done()
+            driver.end(Ending(EndingKind.INTERRUPTED))
+            assert await driving == Ending(EndingKind.INTERRUPTED)
+
+    with make_job(tmp_path, 10) as job:
+        asyncio.run(main())
+
+
+def test_a_task_is_not_lost_because_nobody_could_speak_of_it_during_an_outage(tmp_path):
+    async def main():
+        broker = MemoryBroker()
+        farm = Farm(broker, lambda task: None)
+        await broker.declare(QUEUE)
+        await broker.subscribe(QUEUE, 100, farm.on_task, lambda: None)
+        with contextlib.closing(open_dataset(job.spec.data_uri)) as data:
+            driver = Driver(job, broker, data, QUEUE, replace(FAST, silence_seconds=3.0))
+            driving = asyncio.create_task(driver.run())
+            await until(lambda: any(task.start == task.stop for task in farm.tasks), "a probe went out")
+            broker.break_link()
+            await asyncio.sleep(3.5)
+            broker.mend_link()
+            driver.wake()
+            await asyncio.sleep(1.2)  # a look at the house at least
+            assert [task.attempt for task in farm.tasks if task.stop > task.start] == [1]
+            driver.end(Ending(EndingKind.INTERRUPTED))
+            await driving
+
+    with make_job(tmp_path, 5) as job:
+        asyncio.run(main())
+
+
+def test_a_job_without_a_limit_on_failures_goes_on_however_long_all_of_them_fail(tmp_path):
+    def answer(task):
+        time.sleep(0.1)
+        return failed(task)
+
+    settings = replace(FAST, no_consumer_timeout_seconds=1.0)
+    with make_job(tmp_path, 10, max_failures=None) as job:
+        ending, _farm = drive(tmp_path, job, answer, settings)
+        assert ending.kind is EndingKind.DONE
+        assert job.progress().given_up == 10
+
+
+def test_a_consumer_that_says_that_it_works_has_been_heard_of(tmp_path):
+    def answer(task):
+        running = Reply(VERSION, task.job, task.start, task.stop, 1, "running", "slow", 1, seconds=9.0)
+        return [running, done(task)]
+
+    with make_job(tmp_path, 5) as job:
+        drive(tmp_path, job, answer)
+        assert [row.name for row in job.consumers()] == ["good", "slow"]
 
 
 def test_a_cancel_request_ends_driving_and_deletes_the_reply_queue(tmp_path):

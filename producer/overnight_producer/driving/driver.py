@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from dataclasses import replace
 from functools import partial
@@ -82,7 +83,7 @@ class Driver:
         self._cursor = job.cursor
         self._worklist = Worklist(job.ranges())
         self._rates = Rates(now)
-        self._silences = Silences(settings.silence_seconds)
+        self._silences = Silences(settings.silence_seconds, number=random.getrandbits(32))
         self._window = LiveWindow(
             self._spec.id, self._rates, share or QueueShare(), settings.window, settings.window_seconds
         )
@@ -157,6 +158,7 @@ class Driver:
                 try:
                     await self._drive_epoch()
                 except BrokerUnreachableError:  # the link broke under a question; it comes back by itself
+                    self._hear_nobody(awake_seconds())
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:
             looking.cancel()
@@ -211,6 +213,7 @@ class Driver:
                 tx.put(recalled(range_))
                 self._worklist.put(recalled(range_))
                 self._silences.forget(range_.start)
+                self._rates.gone(range_.start, range_.stop)
         self._spec = self._job.spec
         self._reply_queue = reply_queue(self._spec.id, self._spec.epoch)
         self._maker = self._new_maker()
@@ -251,7 +254,7 @@ class Driver:
         now = awake_seconds()
         until = self._housekeeping_due
         due = self._worklist.next_due()
-        if due is not None and self._room() > 0:
+        if due is not None and self._room() > 0 and not self._held_up:
             until = min(until, due)
         if until > now:
             with contextlib.suppress(TimeoutError):
@@ -395,23 +398,29 @@ class Driver:
     def _keep_house(self, tx: Transaction, now: float) -> None:
         for request in self._job.requests_pending():
             tx.finish_request(request.id, self._grant(tx, request))
-        if self._broker.state is BrokerState.CONNECTED:
+        if self._broker.state is not BrokerState.CONNECTED:
+            self._hear_nobody(now)
+        else:
             depth = self._window.depth
             queue_is_empty = depth is not None and depth.ready == 0
             number = self._silences.probe_due(now, queue_is_empty)
             if number is not None:
                 self._publish_probe(number)
-            for start, attempt in self._silences.lost(now):
-                self._silences.forget(start)
-                for range_ in self._worklist.in_flight():
-                    if (range_.start, range_.attempt) == (start, attempt):
-                        self._reckoning.silence(tx, range_, now)
+            lost = set(self._silences.lost(now))
+            for range_ in self._worklist.in_flight() if lost else ():
+                if (range_.start, range_.attempt) in lost:
+                    self._reckoning.silence(tx, range_, now)
             # Whoever waits behind another job's tasks is not forsaken, unless the consumers refuse its own.
             worked_at = self._window.worked_at(alone=bool(self._reckoning.accused))
             patience = self._settings.no_consumer_timeout_seconds
             if now - worked_at > patience and not self._paused:
                 why = why_nobody_works(patience, self._queue, self._reckoning.accused)
                 self.end(Ending(EndingKind.PAUSED, why))
+
+    def _hear_nobody(self, now: float) -> None:
+        """Leave out the time in which no consumer could reach us."""
+        self._rates.worked_at = now
+        self._silences.deaf(now)
 
     def _grant(self, tx: Transaction, request: Request) -> str:
         """Do what another process asked for, and return what came of it."""
@@ -424,7 +433,7 @@ class Driver:
             case "resume":
                 self._pause(False)
                 tx.set_state(JobState.RUNNING)
-                self._rates.last_done = awake_seconds()
+                self._rates.worked_at = awake_seconds()
             case "retry":
                 return f"{self._retry(tx)} points wait again"
             case "window":

@@ -53,7 +53,7 @@ class LiveWindow:
     def worked_at(self, alone: bool) -> float:
         """Return when work was last seen: on this job, or (unless `alone`) on any before it in the queue."""
         others = None if alone else self._share.part_of(self._job).worked_at
-        return self._rates.last_done if others is None else max(self._rates.last_done, others)
+        return self._rates.worked_at if others is None else max(self._rates.worked_at, others)
 
     async def keep(
         self,
@@ -116,6 +116,6 @@ class LiveWindow:
             tasks_per_second=rates.tasks_per_second(now),
             busy_slots=rates.busy_seconds_per_second(now),
             slots=slots,
-            worked_at=rates.last_done if slots else None,
+            worked_at=rates.worked_at if slots else None,
         )
         self._share.report(self._job, load)

@@ -11,7 +11,11 @@ RATE_SECONDS = 30.0
 
 
 class Rates:
-    """Keep one bucket a second of what was done; all times are monotonic seconds."""
+    """Keep one bucket a second of what was done; all times are seconds of `overnight_common.awake`.
+
+    Attributes:
+        worked_at: when a consumer was last seen at work on the job, whatever came of it.
+    """
 
     def __init__(self, now: float) -> None:
         """Begin to measure at `now`."""
@@ -19,15 +23,17 @@ class Rates:
         self._buckets: deque[list[float]] = deque()  # [second, points, tasks, busy seconds]
         self._slots = SlotsSeen()
         self._running: dict[tuple[int, int], tuple[str, int, float]] = {}
-        self.last_done = now
+        self.worked_at = now
 
     def done(self, reply: Reply, now: float) -> None:
         """Note a task with results."""
-        self.last_done = now
+        self.worked_at = now
         self._count(reply, reply.stop - reply.start, now)
 
     def failed(self, reply: Reply, now: float) -> None:
-        """Note a failed task: its slot worked all the same."""
+        """Note a failed task: its slot worked all the same, unless the consumer accuses itself."""
+        if reply.failure is not None and not reply.failure.cause.accuses_consumer:
+            self.worked_at = now
         self._count(reply, 0, now)
 
     def _count(self, reply: Reply, points: int, now: float) -> None:
@@ -45,9 +51,13 @@ class Rates:
 
     def running(self, reply: Reply, now: float) -> None:
         """Note a task that is said to run."""
-        self.last_done = now
+        self.worked_at = now
         self._slots.note(reply.consumer, reply.slot, now)
         self._running[(reply.start, reply.stop)] = (reply.consumer, reply.slot, now - reply.seconds)
+
+    def gone(self, start: int, stop: int) -> None:
+        """Note that nobody runs the task any more that was said to run."""
+        self._running.pop((start, stop), None)
 
     def _per_second(self, column: int, now: float) -> float:
         if not self._buckets:

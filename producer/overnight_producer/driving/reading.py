@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from overnight_common.errors import DecodeError
@@ -22,6 +23,8 @@ def usable_reply(body: bytes, spec: JobSpec) -> Reply:
     reply = decode_reply(body)
     if reply.job != spec.id or outside(reply, spec.start, spec.stop):
         raise DecodeError(f"a reply for [{reply.start}, {reply.stop}) of job {reply.job}")
+    if not (math.isfinite(reply.seconds) and max(reply.slot, reply.peak_rss_bytes) < 2**63):
+        raise DecodeError("a reply with figures that no job file can hold")
     points = reply.stop - reply.start
     if reply.result is not None and not _fits(reply.result, points):
         raise DecodeError(f"a reply with other than {points} results")

@@ -69,9 +69,11 @@ class Reckoning:
         self.last_failure: Failure | None = None
 
     def reply(self, tx: Transaction, reply: Reply, now: float) -> None:
-        """Do what one reply for points of this job asks for; `now` is monotonic seconds."""
+        """Do what one reply for points of this job asks for; `now` is in seconds of `overnight_common.awake`."""
         range_ = self._worklist.get(reply.start, reply.stop)
         decision = decide(range_, reply, self._policy, random.random())  # noqa: S311 - jitter, no secret
+        if reply.kind != "done":  # a result notes its consumer by itself
+            tx.saw(reply.consumer)
         match decision:
             case Complete():
                 self._complete(tx, range_, reply, now)
@@ -93,6 +95,7 @@ class Reckoning:
         """Publish a vanished task again, on its budget."""
         setback = silent(range_, self._policy, self._silences.limit_seconds)
         tx.count(SILENT_TASK)
+        self._rates.gone(range_.start, range_.stop)
         if isinstance(setback, GiveUp):
             tx.add_failure(range_, setback.failure)
         self._replace(tx, range_, setback, now, setback.failure if isinstance(setback, GiveUp) else None)

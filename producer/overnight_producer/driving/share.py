@@ -25,7 +25,7 @@ class Load:
         tasks_per_second: measured, 0 before the first.
         busy_slots: run time of its tasks per second.
         slots: slots seen lately.
-        worked_at: monotonic seconds when a consumer last worked on it, None if not lately.
+        worked_at: when a consumer last worked on it (`overnight_common.awake`), None if not lately.
     """
 
     active: bool
@@ -43,7 +43,7 @@ class Part:
         jobs: active jobs on the queue, this one included; at least 1.
         tasks_per_second: how many of its tasks all slots together would do if it were alone.
         slots: slots seen lately by any of the jobs.
-        worked_at: monotonic seconds when a consumer last worked on any of them, None if not lately.
+        worked_at: when a consumer last worked on any of them, None if not lately.
     """
 
     jobs: int

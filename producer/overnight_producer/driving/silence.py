@@ -13,21 +13,23 @@ from dataclasses import dataclass, field
 class _Watch:
     attempt: int
     heard: float
-    probed: int = 0  # number of the probe that went out after it, 0 for none
-    cleared: bool = False  # that probe has come back
+    probed: bool = False  # the latest probe went out after it
+    cleared: bool = False  # a probe that went out after it has come back
 
 
 @dataclass(slots=True)
 class Silences:
-    """Follow the published tasks of one job; all times are monotonic seconds.
+    """Follow the published tasks of one job; all times are seconds of `overnight_common.awake`.
 
     Attributes:
         limit_seconds: how long a task may be silent.
+        number: of the latest probe. Who begins at a random one takes no answer to an earlier driver's probe,
+            which says nothing of what was published since, for that to its own.
     """
 
     limit_seconds: float = 90.0
+    number: int = 0
     _watched: dict[int, _Watch] = field(default_factory=dict)
-    _number: int = 0
     _sent: float = 0.0
     _outstanding: bool = False
 
@@ -41,18 +43,24 @@ class Silences:
         if watch is not None:
             watch.heard = now
 
+    def deaf(self, now: float) -> None:
+        """Note that nobody could be heard until now: that they were silent says nothing."""
+        for watch in self._watched.values():
+            watch.heard = max(watch.heard, now)
+
     def forget(self, start: int) -> None:
         """Stop following a range: it is answered, or waits again."""
         self._watched.pop(start, None)
 
     def probe_back(self, number: int, now: float) -> None:
         """Note that probe `number` was answered: what was published before it has left the queue."""
+        if number != self.number:
+            return
+        self._outstanding = False
         for watch in self._watched.values():
-            if 0 < watch.probed <= number and not watch.cleared:
+            if watch.probed and not watch.cleared:
                 watch.cleared = True
                 watch.heard = max(watch.heard, now)
-        if number == self._number:
-            self._outstanding = False
 
     def probe_due(self, now: float, queue_is_empty: bool) -> int | None:
         """Return the number of a probe to publish now, or None.
@@ -65,17 +73,17 @@ class Silences:
         silent = [w for w in self._watched.values() if not w.cleared and now - w.heard > self.limit_seconds]
         if not silent:
             return None
-        self._number += 1
+        self.number += 1
         self._sent = now
         self._outstanding = True
         for watch in self._watched.values():
             if not watch.cleared:
-                watch.probed = self._number
-        return self._number
+                watch.probed = True
+        return self.number
 
     def probe_failed(self, number: int) -> None:
         """Note that probe `number` could not be published; the next look sends another."""
-        if number == self._number:
+        if number == self.number:
             self._outstanding = False
 
     def lost(self, now: float) -> list[tuple[int, int]]:

@@ -58,7 +58,7 @@ class SlotsSeen:
     _seen: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def note(self, consumer: str, slot: int, now_seconds: float) -> None:
-        """Note a reply from a slot; slot 0 (none took the task) is no slot. `now_seconds` is monotonic."""
+        """Note a reply from a slot; slot 0 (none took the task) is no slot. The clock is `overnight_common.awake`."""
         if slot > 0:
             self._seen[consumer, slot] = now_seconds
 

@@ -13,8 +13,8 @@ class Worklist:
     """Know every range that waits or is in flight by its start; ranges never overlap.
 
     Of those that are due the smallest comes first: when batches fail, one is split down to its culprit before
-    the next is tried again, so that a broken method is found out early. Due times are monotonic seconds: a
-    clock that is set back delays nothing.
+    the next is tried again, so that a broken method is found out early. Due times are seconds of
+    `overnight_common.awake`: a clock that is set back delays nothing.
     """
 
     def __init__(self, ranges: Iterable[Range] = ()) -> None:

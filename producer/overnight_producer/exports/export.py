@@ -122,7 +122,10 @@ def check_first_result(encoded: Encoded | None, path: Path, points: int) -> str 
         row_bytes = found[0].itemsize * int(np.prod(found[1], dtype=np.int64))
     else:
         row_bytes = len(json_line(first)) if path.suffix == ".jsonl" else len(cell(first)) + 8
-    free_bytes = shutil.disk_usage(path.parent).free
+    try:
+        free_bytes = shutil.disk_usage(path.parent).free
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror or error}"
     if row_bytes * points > free_bytes:
         return (
             f"{path.name} will need about {row_bytes * points / 1e9:.1f} GB, and {path.parent.absolute()} has"

@@ -48,9 +48,11 @@ class JobStanding:
     @classmethod
     def of(cls, path: Path, job: JobFile) -> JobStanding:
         """Read the standing of an open job file."""
+        # The driver first: if it is gone now, the figures read afterwards are its last ones.
+        driver = driver_of(path)
         live = live_figures(job)
         progress = job.progress() if live is None else live.progress
-        return cls(path, job.spec, progress, driver_of(path), live)
+        return cls(path, job.spec, progress, driver, live)
 
     @property
     def in_line(self) -> bool:

@@ -395,3 +395,8 @@ def test_the_first_result_is_tried_against_the_free_disk_space(tmp_path, suffix)
     fault = check_first_result(first, tmp_path / f"r{suffix}", 10**13)
     assert fault is not None
     assert "GB free" in fault
+
+
+def test_a_first_result_whose_folder_is_gone_is_a_fault_and_no_crash(tmp_path):
+    fault = check_first_result(encode_values(np.zeros((1, 2)), 1), tmp_path / "gone" / "r.npy", 10)
+    assert "cannot be written" in fault

@@ -4,8 +4,8 @@ from overnight_common.messages import VERSION, Cause, Failure, Reply
 from overnight_producer.driving.rates import Rates
 
 
-def reply(start, stop, kind="done", seconds=1.0, slot=1):
-    failure = Failure(Cause.EXCEPTION) if kind == "failed" else None
+def reply(start, stop, kind="done", seconds=1.0, slot=1, cause=Cause.EXCEPTION):
+    failure = Failure(cause) if kind == "failed" else None
     return Reply(VERSION, "job", start, stop, 1, kind, "consumer", slot, seconds=seconds, failure=failure)
 
 
@@ -50,7 +50,22 @@ def test_failed_tasks_count_as_work_and_not_as_points():
     rates.failed(reply(0, 50, "failed"), 1.0)
     assert rates.points_per_second(2.0) == 0
     assert rates.tasks_per_second(2.0) > 0
-    assert rates.last_done == 0.0
+
+
+def test_whoever_fails_a_task_has_worked_but_not_who_accuses_itself():
+    rates = Rates(0.0)
+    rates.failed(reply(0, 50, "failed", cause=Cause.START_FAILED), 1.0)
+    assert rates.worked_at == 0.0
+    rates.failed(reply(0, 50, "failed"), 2.0)
+    assert rates.worked_at == 2.0
+
+
+def test_a_task_that_has_vanished_runs_nowhere():
+    rates = Rates(0.0)
+    rates.running(reply(0, 5, "running", seconds=40.0), 50.0)
+    rates.gone(0, 5)
+    assert rates.longest_running(60.0) == []
+    assert rates.slots_busy(60.0) == 0
 
 
 def test_long_tasks_keep_their_slots_busy_and_are_listed_the_longest_first():

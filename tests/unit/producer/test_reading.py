@@ -1,12 +1,18 @@
 """What of a reply queue is of use to a job, and when a job is not worth going on with."""
 
+import math
+
+import numpy as np
 import pytest
 
 from overnight_common.errors import DecodeError
 from overnight_common.messages import VERSION, Encoded, Reply, encode
+from overnight_common.values import encode_values
 from overnight_producer.driving.ending import why_hopeless, why_nobody_works
 from overnight_producer.driving.reading import usable_reply
 from support.job_files import spec_of
+
+TORN = Encoded("npy", encode_values(np.zeros(2), 2).body[:-1])
 
 
 def body(job, start=2, stop=4, result=Encoded("json", b"[1, 2]")):  # noqa: B008 - frozen
@@ -25,6 +31,7 @@ def test_a_reply_to_this_job_is_read():
         (None, {"stop": 11}, r"a reply for \[2, 11\)"),
         (None, {"result": Encoded("json", b"[1]")}, "other than 2 results"),
         (None, {"result": Encoded("npy", b"no array")}, "other than 2 results"),
+        (None, {"result": TORN}, "other than 2 results"),
     ],
 )
 def test_what_cannot_be_of_this_job_is_refused_with_the_reason(job, fields, reason):
@@ -51,3 +58,13 @@ def test_who_accuses_itself_is_named_when_nobody_works():
         "no task was done for 600 s: no consumer answers on overnight.tasks.gpu"
     )
     assert "desk says no such module" in why_nobody_works(600, "q", {"desk": "no such module"})
+
+
+@pytest.mark.parametrize(
+    "figures", [{"seconds": math.nan}, {"seconds": math.inf}, {"slot": 2**63}, {"peak_rss_bytes": 2**63}]
+)
+def test_a_reply_with_figures_that_the_job_file_cannot_hold_is_refused(figures):
+    spec = spec_of(10)
+    reply = Reply(VERSION, spec.id, 2, 4, 1, "done", "desk", **figures)
+    with pytest.raises(DecodeError, match="figures"):
+        usable_reply(encode(reply), spec)

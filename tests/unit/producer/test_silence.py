@@ -83,3 +83,26 @@ def test_an_answered_task_is_forgotten_and_a_new_attempt_starts_afresh():
     assert silences.probe_due(171.0, queue_is_empty=False) == 1
     silences.probe_back(1, 172.0)
     assert silences.lost(263.0) == [(7, 2)]
+
+
+def test_the_answer_to_an_earlier_drivers_probe_is_not_taken_for_ones_own():
+    silences = Silences(90.0, number=100)
+    silences.published(0, attempt=1, now=0.0)
+    assert silences.probe_due(91.0, queue_is_empty=False) == 101
+    for stranger in (1, 100, 5000):
+        silences.probe_back(stranger, 92.0)
+    assert silences.lost(1000.0) == []
+    silences.probe_back(101, 1000.0)
+    assert silences.lost(1091.0) == [(0, 1)]
+
+
+def test_time_in_which_nobody_could_be_heard_is_no_silence():
+    silences = silent_after_publishing(0)
+    silences.probe_due(91.0, queue_is_empty=False)
+    silences.probe_back(1, 92.0)
+    silences.published(7, attempt=1, now=92.0)
+    silences.deaf(1000.0)
+    assert silences.lost(1089.0) == []
+    assert silences.probe_due(1089.0, queue_is_empty=False) is None
+    assert silences.lost(1091.0) == [(0, 1)]
+    assert silences.probe_due(1091.0, queue_is_empty=False) == 2

@@ -1,0 +1,24 @@
+"""What is said and written down when driving a job has ended."""
+
+from overnight_producer.conclusion import conclude
+from overnight_producer.driving.ending import Ending, EndingKind
+from overnight_producer.jobs.records import JobState
+from support.job_files import new_job
+
+
+class Ear:
+    """Be a view that keeps the last words."""
+
+    def say(self, text):
+        pass
+
+    def finish(self, text, exit_status=None):
+        self.text = text
+
+
+def test_a_reason_that_is_a_sentence_gets_no_second_full_stop(tmp_path):
+    ear = Ear()
+    with new_job(tmp_path, 5) as job:
+        assert conclude(job, Ending(EndingKind.PAUSED, "Keep the results: --accept-changes."), ear) == 1
+        assert ear.text.startswith("paused: Keep the results: --accept-changes. 0 of 5 points are done")
+        assert job.progress().state is JobState.PAUSED
