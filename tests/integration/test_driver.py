@@ -393,6 +393,29 @@ def test_an_outage_longer_than_the_patience_with_consumers_pauses_nothing(tmp_pa
         asyncio.run(main())
 
 
+def test_a_job_waits_in_line_behind_others_for_as_long_as_a_consumer_is_there(tmp_path):
+    async def main():
+        path = tmp_path / "broker.sqlite"
+        ours, theirs = EmbeddedBroker(path), EmbeddedBroker(path)
+        settings = replace(FAST, silence_seconds=90.0, no_consumer_timeout_seconds=1.0)
+        async with opened(ours), opened(theirs):
+            await theirs.declare(QUEUE)
+            held = []  # as by a consumer whose slots run long tasks of somebody else
+            busy = await theirs.subscribe(QUEUE, 1, held.append, lambda: None)
+            with contextlib.closing(open_dataset(job.spec.data_uri)) as data:
+                driving = asyncio.create_task(Driver(job, ours, data, QUEUE, settings).run())
+                await asyncio.sleep(3.5)
+                assert held
+                assert not driving.done()
+                await busy.cancel()
+                ending = await asyncio.wait_for(driving, 20)
+            assert ending.kind is EndingKind.PAUSED
+            assert "no consumer answers" in ending.why
+
+    with make_job(tmp_path, 20) as job:
+        asyncio.run(main())
+
+
 def test_a_task_is_not_lost_because_nobody_could_speak_of_it_during_an_outage(tmp_path):
     async def main():
         broker = MemoryBroker()

@@ -410,12 +410,16 @@ class Driver:
             for range_ in self._worklist.in_flight() if lost else ():
                 if (range_.start, range_.attempt) in lost:
                     self._reckoning.silence(tx, range_, now)
-            # Whoever waits behind another job's tasks is not forsaken, unless the consumers refuse its own.
-            worked_at = self._window.worked_at(alone=bool(self._reckoning.accused))
-            patience = self._settings.no_consumer_timeout_seconds
-            if now - worked_at > patience and not self._paused:
-                why = why_nobody_works(patience, self._queue, self._reckoning.accused)
-                self.end(Ending(EndingKind.PAUSED, why))
+            self._look_for_consumers(now)
+
+    def _look_for_consumers(self, now: float) -> None:
+        """Pause a job that nobody works on; whoever waits behind the tasks of other jobs is not forsaken."""
+        accused, depth = self._reckoning.accused, self._window.depth
+        in_line = not accused and depth is not None and bool(depth.consumers)
+        idle_seconds = now - self._window.worked_at(alone=bool(accused))
+        patience = self._settings.no_consumer_timeout_seconds
+        if idle_seconds > patience and not in_line and not self._paused:
+            self.end(Ending(EndingKind.PAUSED, why_nobody_works(patience, self._queue, accused)))
 
     def _hear_nobody(self, now: float) -> None:
         """Leave out the time in which no consumer could reach us."""
