@@ -1,8 +1,4 @@
-"""Run a command on a task: what it is given, and where its results are looked for.
-
-The text is split as a shell would and run directly; `/bin/sh -c` runs it only if it holds a character that
-asks for a shell (`| & ; < > ( ) $ * ? [ ] { } ~ #`, a backquote, a new line) or begins with `NAME=value`.
-"""
+"""Run a command on a task: what it is given, and where its results are looked for."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import base64
 import contextlib
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from overnight_common.command_lines import command_line
 from overnight_common.messages import Cause, Failure
 from overnight_consumer.deaths import memory_words, signal_name
 from overnight_consumer.failures import TaskFailedError, failed
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from overnight_common.messages import Task
     from overnight_consumer.calling import Points
 
-_ASK_FOR_A_SHELL = frozenset("|&;<>()$*?[]{}~#`\n")
 _TAIL_BYTES = 4096
 _MOST_STDOUT_BYTES = 64 * 1024 * 1024
 _NPY_MAGIC = b"\x93NUMPY"
@@ -57,14 +52,6 @@ class CommandOutput(NamedTuple):
 
     values: Points | None
     log_tail: str
-
-
-def command_line(text: str) -> list[str]:
-    """Return the words to execute."""
-    first = text.split(maxsplit=1)[0]
-    if _ASK_FOR_A_SHELL.intersection(text) or "=" in first:
-        return ["/bin/sh", "-c", text]
-    return shlex.split(text)
 
 
 def run_command(run: CommandRun) -> CommandOutput:

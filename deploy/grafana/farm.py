@@ -389,7 +389,6 @@ _BROKER = [
         {
             "memory": "max(rabbitmq_alarms_memory_used_watermark)",
             "disk": "max(rabbitmq_alarms_free_disk_space_watermark)",
-            "files": "max(rabbitmq_alarms_file_descriptor_limit)",
         },
         width=12,
         alert="OvernightBrokerBlocked",

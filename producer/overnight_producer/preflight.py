@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from overnight_common.brokers.base import task_queue
 from overnight_common.brokers.opening import open_broker
+from overnight_common.command_lines import command_fault
 from overnight_common.datasets import open_dataset
 from overnight_common.errors import BadInputError, EncodeError
 from overnight_common.file_systems import refuse_network_share
@@ -234,7 +235,7 @@ def _method(wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Fau
         )
         return "", "", False
     if wanted.command is not None:
-        return _command(wanted, faults)
+        return _command(wanted, embedded, faults)
     assert wanted.method is not None
     if wanted.method_elsewhere:
         if embedded:
@@ -253,10 +254,12 @@ def _method(wanted: Wanted, params: dict[str, Any], embedded: bool, faults: _Fau
     return wanted.method, facts["fingerprint"], wanted.per_point or bool(facts["per_point"])
 
 
-def _command(wanted: Wanted, faults: _Faults) -> tuple[str, str, bool]:
+def _command(wanted: Wanted, embedded: bool, faults: _Faults) -> tuple[str, str, bool]:
     assert wanted.command is not None
     if not wanted.command.strip():
         faults.add("--command is empty: give a program and its arguments, for example 'python job.py'")
+    elif embedded and (fault := command_fault(wanted.command, wanted.source)) is not None:
+        faults.add(f"--command: {fault}")
     if len(wanted.command) > 4000:
         faults.add("--command is over 4,000 characters: put it into a script")
     if wanted.per_point:

@@ -56,6 +56,10 @@ BAD = {
     "unknown method": (command(method="shaply"), ["shaply", "did you mean 'shapley'"]),
     "no method": (command(method=None), ["give a method"]),
     "method and command": (command(command="true"), ["and not both"]),
+    "no such program": (
+        ["run", "--command", "./jobb.sh", "--data", "range:5", "--output", "out.npy"],
+        ["no program './jobb.sh'"],
+    ),
     "unknown module": (command(method="conted:square"), ["conted", "did you mean 'counted'"]),
     "unknown function": (command(method="counted:sqare"), ["sqare", "did you mean 'square'"]),
     "no function": (command(method="counted:HERE"), ["counted:HERE", "not a function"]),

@@ -28,7 +28,6 @@ OF_RABBITMQ = {
     "rabbitmq_disk_space_available_limit_bytes",
     "rabbitmq_alarms_memory_used_watermark",
     "rabbitmq_alarms_free_disk_space_watermark",
-    "rabbitmq_alarms_file_descriptor_limit",
 }
 
 

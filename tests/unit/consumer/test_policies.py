@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from overnight_common.messages import Cause
 from overnight_consumer.answers import running_is_due
 from overnight_consumer.backoff import backoff_seconds
-from overnight_consumer.commands import CommandEnd, command_line
+from overnight_consumer.commands import CommandEnd
 from overnight_consumer.commands import failure_of as command_failure
 from overnight_consumer.deaths import Death, ExitReason, failure_of, start_failure_of
 from overnight_consumer.failures import exception_failure
@@ -238,16 +238,3 @@ def test_short_tasks_are_not_slowed_by_measuring_each():
 
 def test_without_recycling_nothing_is_measured():
     assert Age(Recycling()).after_task(1.0, pytest.fail) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("python job.py 'a b'", ["python", "job.py", "a b"]),
-        ("a | b", ["/bin/sh", "-c", "a | b"]),
-        ("X=1 a", ["/bin/sh", "-c", "X=1 a"]),
-        ("a --x=1", ["a", "--x=1"]),
-    ],
-)
-def test_a_command_gets_a_shell_only_if_it_asks_for_one(text, words):
-    assert command_line(text) == words
