@@ -90,6 +90,11 @@ class RabbitMQBroker:
         """Tell why the link was lost last; None if it never was, or if we closed it."""
         return None if self._closing else self._loss
 
+    @property
+    def connection(self) -> int:
+        """Return the number of the connection that answers questions: the one that consumes."""
+        return self._consuming.number
+
     def on_state(self, listener: Callable[[BrokerState], None]) -> None:
         """Call `listener` at each change of state."""
         self._listeners.append(listener)
