@@ -148,6 +148,7 @@ class RabbitMQBroker:
         """Return how many messages a queue holds, or None if there is no such queue."""
         counts = await self._topology.counts(queue)
         if counts is None:
+            self._publisher.missed(queue)
             return None
         unacked = None
         if self._metrics_url is not None:
