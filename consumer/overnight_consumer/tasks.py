@@ -468,9 +468,7 @@ class Tasks:
 
     def on_state(self, state: BrokerState) -> None:
         """Follow the link."""
-        if state is BrokerState.DISCONNECTED:
-            self.watch.disconnected()
-        elif state is BrokerState.CONNECTED:
+        if state is BrokerState.CONNECTED:
             self.outbox.flush()
 
     def stop_taking(self) -> None:

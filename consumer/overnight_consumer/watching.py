@@ -29,6 +29,7 @@ class ReplyWatch:
     def __init__(self, broker: Broker, on_news: Callable[[str], None]) -> None:
         self._broker = broker
         self._on_news = on_news
+        self._connection = broker.connection
         self._queues: dict[str, ReplyQueue] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
@@ -50,6 +51,7 @@ class ReplyWatch:
 
     def tick(self, now: float, held: Mapping[str, bool]) -> None:
         """Look where it is time to; `held`: the queues of the tasks that we have -> whether one runs."""
+        self._follow()
         for name, running in held.items():
             queue = self._queues.setdefault(name, ReplyQueue())
             if queue.looked_at is None or queue.look_due(now, running=running):
@@ -68,13 +70,17 @@ class ReplyWatch:
             self._asking[name] = asyncio.get_running_loop().create_task(self._look(name))
 
     async def _look(self, name: str) -> None:
-        queue = self._queues.setdefault(name, ReplyQueue())
+        connection = self._broker.connection
         try:
             depth = await asyncio.wait_for(self._broker.depth(name), _ASK_SECONDS)
         except (BrokerError, TimeoutError):
             return  # the link is down or slow: the next tick asks again
         finally:
             del self._asking[name]
+        if connection != self._broker.connection:
+            return  # that one is gone: the next tick asks again
+        self._follow()
+        queue = self._queues.setdefault(name, ReplyQueue())
         now = time.monotonic()
         if depth is None:
             queue.missed(now)
@@ -82,10 +88,15 @@ class ReplyWatch:
             queue.found(now, read=depth.consumers is None or depth.consumers > 0)
         self._on_news(name)
 
-    def disconnected(self) -> None:
-        """Forget what was seen: on the next connection all must be seen anew."""
-        for queue in self._queues.values():
-            queue.disconnected()
+    def _follow(self) -> None:
+        """Forget what was seen on an earlier connection: on the next one all must be seen anew.
+
+        The one that publishes is not meant: RabbitMQ 3.10 and 4.0 break it when a queue is deleted under a publish.
+        """
+        if self._connection != self._broker.connection:
+            self._connection = self._broker.connection
+            for queue in self._queues.values():
+                queue.disconnected()
 
     async def close(self) -> None:
         """Stop asking."""

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from overnight_common.brokers.base import reply_queue
 from support.broker_use import until
-from support.farm import farm_in, mark_in, toys
+from support.farm import alive, farm_in, mark_in, toys
 
 
 @pytest.mark.rabbitmq
@@ -51,6 +52,65 @@ def test_many_short_tasks_all_come_back_once(tmp_path, amqp_url):
             assert len(farm.replies) == 1500
 
     asyncio.run(run())
+
+
+@pytest.mark.rabbitmq
+def test_a_cancel_under_which_the_publishing_connection_breaks_is_seen_at_once(tmp_path, private_rabbitmq):
+    url = private_rabbitmq.vhost()
+
+    async def run():
+        async with farm_in(tmp_path, url) as farm:
+            consumer = farm.start("--slots", "1", "--broker", url, *toys("sleep double"))
+            mark = tmp_path / "mark"
+            for start in range(3):
+                farm.publish("toys:sleep", start, params={"seconds": 1000, "mark": str(mark)})
+            pid = (await mark_in(mark))[0]
+            await farm.broker.delete(farm.reply_to)
+            await asyncio.to_thread(private_rabbitmq.close_connections, only="overnight publishes")
+            await until(lambda: not alive(pid), "the running task is killed", 15)
+            await farm.until_empty()
+            await works_on(farm)
+            consumer.send(signal.SIGTERM)
+            assert await consumer.exit_status(5) == 0
+            assert farm.dead == []
+
+    asyncio.run(run())
+
+
+@pytest.mark.rabbitmq
+def test_jobs_cancelled_in_the_middle_of_many_replies_leave_nothing_behind(tmp_path, amqp_url):
+    async def run():
+        async with farm_in(tmp_path, amqp_url) as farm:
+            consumer = farm.start("--slots", "2", "--broker", amqp_url, *toys("double"))
+            # In every third one RabbitMQ 3.10 and 4.0 crash the channel that publishes.
+            for number in range(4):
+                await cancel_amid_replies(farm, f"cancelled{number}")
+            await works_on(farm)
+            consumer.send(signal.SIGTERM)
+            assert await consumer.exit_status(10) == 0
+            await farm.until_empty()
+            assert farm.dead == []
+
+    asyncio.run(run())
+
+
+async def cancel_amid_replies(farm, job):
+    """Delete the reply queue of a job of very short tasks while it is being written to."""
+    replies = reply_queue(job, 1)
+    await farm.broker.declare(replies)
+    await farm.broker.subscribe(replies, 1000, farm._take, lambda: None)
+    for start in range(1000):
+        farm.publish("toys:double", start, job=job, reply_to=replies)
+    await until(lambda: sum(reply.job == job for reply in farm.replies) >= 200, "many replies")
+    await farm.broker.delete(replies)
+
+
+async def works_on(farm):
+    """See that other jobs are served."""
+    other = reply_queue(farm.job, 2)
+    await farm.broker.declare(other)
+    await farm.broker.subscribe(other, 10, farm._take, lambda: None)
+    assert await farm.values("toys:double", 9, reply_to=other) == [18]
 
 
 def test_a_broker_that_is_not_there_ends_with_status_3_and_without_the_password(tmp_path):

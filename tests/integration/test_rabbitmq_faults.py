@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from overnight_common.brokers.base import BrokerState
+from overnight_common.brokers.base import BrokerState, reply_queue
 from overnight_common.errors import (
     BadInputError,
     BrokerUnreachableError,
@@ -207,6 +207,35 @@ def test_a_frozen_broker_costs_the_deadline_and_then_all_goes_on(node: RabbitMQN
             await until(lambda: broker.state is BrokerState.CONNECTED, "the link again", seconds=60)
             await put(broker, QUEUE, b"3")
             await until(lambda: b"3" in inbox.bodies, "the message after it", seconds=60)
+
+    asyncio.run(scene())
+
+
+def test_a_link_that_hangs_on_a_deleted_queue_is_broken_when_that_is_noticed(
+    node: RabbitMQNode, url: str
+) -> None:
+    async def scene() -> None:
+        broker, replies = broker_at(url), reply_queue("hangs", 1)
+        async with opened(broker):
+            await broker.declare(replies)
+            await put(broker, replies, b"1")
+            # As 3.10 does by itself, sometimes, when a queue holds a link up and is deleted.
+            await asyncio.to_thread(node.hang_channel, url, "overnight publishes")
+            outcomes = Outcomes()
+            outcomes.publish(broker, replies, b"2")
+            await broker.delete(replies)
+            began = asyncio.get_running_loop().time()
+
+            async def is_broken() -> bool:
+                assert await broker.depth(replies) is None
+                return bool(outcomes.errors)
+
+            await until_async(is_broken, "the end of the link")
+            assert asyncio.get_running_loop().time() - began < 5
+            assert isinstance(outcomes.errors[0], NotConnectedError)
+            await until(lambda: broker.state is BrokerState.CONNECTED, "the link again")
+            outcomes.publish(broker, replies, b"2")
+            assert isinstance((await outcomes.wait(2))[1], UnroutableError)
 
     asyncio.run(scene())
 

@@ -54,6 +54,7 @@ class MemoryBroker:
 
     def __init__(self, max_message_bytes: int = 8 * 2**20) -> None:
         self.state = BrokerState.CONNECTED
+        self.connection = 1
         self.hold_confirms = False
         self.acked: list[Delivery] = []
         self.handed_back: list[Delivery] = []
@@ -172,6 +173,7 @@ class MemoryBroker:
     def break_link(self) -> None:
         """Lose the link: what is held is void and comes again after `mend_link`."""
         self.set_state(BrokerState.DISCONNECTED)
+        self.connection += 1
         for subscription in self._subscriptions:
             for delivery in subscription.held:
                 self._return(delivery, delivery.delivery_count + 1)

@@ -199,6 +199,17 @@ class RabbitMQNode:
             )
         )
 
+    def hang_channel(self, url: str, name: str) -> None:
+        """Let the channels of the connections of that name on the virtual host of `url` deal with nothing more."""
+        vhost = urlsplit(url).path.removeprefix("/")
+        self.eval(
+            "[sys:suspend(C) || C <- rabbit_channel:list(), "
+            "[{connection, P}, {vhost, V}] <- [rabbit_channel:info(C, [connection, vhost])], "
+            f'V == <<"{vhost}">>, '
+            "[{client_properties, Properties}] <- [rabbit_reader:info(P, [client_properties])], "
+            f'lists:member({{<<"connection_name">>, longstr, <<"{name}">>}}, Properties)].'
+        )
+
     def set_memory_alarm(self, on: bool) -> None:
         """Raise or clear the memory alarm of the node."""
         limit = "0.0" if on else "{absolute, 1073741824}"

@@ -231,6 +231,7 @@ class Link:
         self._ended: asyncio.Future[BaseException] | None = None
         self._aborted = False
         self.server_properties: dict[str, Any] = {}
+        self.number = 0  # of the connection that stands, or stood last
         self.loss = LossReason.OTHER
 
     @property
@@ -355,6 +356,7 @@ class Link:
 
     def _stands(self, connection: _RawConnection) -> None:
         self._connection = connection
+        self.number += 1
         self._aborted = False
         self._ended = asyncio.get_running_loop().create_future()
         self.server_properties = dict(connection.server_properties or {})

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from overnight_common.brokers.amqp_link import Channel, ChannelClosedError, Link
     from overnight_common.brokers.base import Message, OnSettled
 
+# What was published to a queue that is gone is answered at once, or never.
+_NEVER_SECONDS = 1.0
 _TOO_LARGE = re.compile(r"message size (\d+) .*?larger than.*? (\d+)")
 
 
@@ -91,6 +93,17 @@ class Publisher:
             loop = asyncio.get_running_loop()
             self._not_before = loop.time()
             self._watch = loop.call_later(self._deadline_seconds, self._look_at_deadline)
+
+    def missed(self, queue: str) -> None:
+        """Break the link if it hangs on a queue that is gone.
+
+        RabbitMQ 3.10 never reads on from a link that the queue held up while it was deleted.
+        """
+        since = asyncio.get_running_loop().time() - _NEVER_SECONDS
+        if not self._blocked and any(
+            entry.queue == queue and entry.sent_at <= since for entry in self._pending.values()
+        ):
+            self._link.abort(f"no confirm from the broker for what was sent to {queue}, which is gone")
 
     async def drain(self, grace_seconds: float) -> None:
         """Wait until all is confirmed, at most `grace_seconds`."""

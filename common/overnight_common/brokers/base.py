@@ -139,6 +139,10 @@ class Broker(Protocol):
     def loss(self) -> LossReason | None:
         """Tell why the link was lost last; None if it never was, or if we closed it."""
 
+    @property
+    def connection(self) -> int:
+        """Return the number of the connection that answers questions: what an earlier one saw may be gone."""
+
     def on_state(self, listener: Callable[[BrokerState], None]) -> None:
         """Call `listener` at each change of state."""
 

@@ -71,6 +71,7 @@ class EmbeddedBroker:
         self._db: sqlite3.Connection | None = None
         self._file = (0, 0)  # device and inode
         self._closed = False
+        self._connection = 0
         self._work = Work(self, lease_seconds, renew_seconds)
         self._check_at = 0.0
         self._data_version = -1
@@ -93,6 +94,11 @@ class EmbeddedBroker:
     def server(self) -> str:
         """Return the version of SQLite."""
         return f"embedded (SQLite {sqlite3.sqlite_version})"
+
+    @property
+    def connection(self) -> int:
+        """Tell how often the file was opened: it may be another one each time."""
+        return self._connection
 
     def on_state(self, listener: Callable[[BrokerState], None]) -> None:
         """Call `listener` at each change of state."""
@@ -397,6 +403,7 @@ class EmbeddedBroker:
             db.close()
             raise
         self._db = db
+        self._connection += 1
         self._data_version = -1
         self._poll_handle = self._loop.call_later(0, self._poll)
 

@@ -90,6 +90,11 @@ class RabbitMQBroker:
         """Tell why the link was lost last; None if it never was, or if we closed it."""
         return None if self._closing else self._loss
 
+    @property
+    def connection(self) -> int:
+        """Return the number of the connection that answers questions: the one that consumes."""
+        return self._consuming.number
+
     def on_state(self, listener: Callable[[BrokerState], None]) -> None:
         """Call `listener` at each change of state."""
         self._listeners.append(listener)
@@ -143,6 +148,7 @@ class RabbitMQBroker:
         """Return how many messages a queue holds, or None if there is no such queue."""
         counts = await self._topology.counts(queue)
         if counts is None:
+            self._publisher.missed(queue)
             return None
         unacked = None
         if self._metrics_url is not None:

@@ -242,6 +242,58 @@ def test_a_deleted_reply_queue_drops_its_tasks_and_kills_the_running_one(bench, 
     asyncio.run(run())
 
 
+def test_a_cancel_under_which_only_the_publishing_connection_broke_is_still_a_cancel(bench, monkeypatch):
+    monkeypatch.setattr(reply_queues, "MISS_APART_SECONDS", 0.0)
+
+    async def run():
+        await bench.open(prefetch=3)
+        for start in range(3):
+            bench.publish(start)
+        await settle()
+        bench.broker.hold_confirms = True
+        bench.answer(bench.slots[0])
+        await bench.broker.delete(REPLIES)
+        bench.broker.set_state(BrokerState.DISCONNECTED)
+        bench.broker.confirm(NotConnectedError("the server broke it"))
+        bench.broker.set_state(BrokerState.CONNECTED)
+        for _ in range(2):
+            await settle()
+            bench.tasks.watch.ask(REPLIES)
+        await settle()
+        assert bench.slots[0].abandoned == 1
+        assert len(bench.broker.acked) == 3
+        assert len(bench.tasks) == 0
+        assert bench.broker.bodies(DEAD_QUEUE) == []
+
+    asyncio.run(run())
+
+
+def test_a_reply_queue_that_was_not_seen_on_this_connection_is_looked_for_at_once_and_is_no_cancel(
+    bench, monkeypatch
+):
+    monkeypatch.setattr(reply_queues, "MISS_APART_SECONDS", 0.0)
+
+    async def run():
+        await bench.open()
+        bench.publish()
+        await settle()
+        bench.broker.break_link()
+        await bench.broker.delete(REPLIES)
+        bench.broker.mend_link()
+        looks = bench.broker.looks
+        for _ in range(3):
+            bench.tasks.tick(time.monotonic())
+            await settle()
+        assert bench.broker.looks > looks
+        assert bench.slots[0].abandoned == 0
+        await bench.broker.declare(REPLIES)
+        bench.answer(bench.slots[0])
+        await settle()
+        assert len(bench.replies) == 1
+
+    asyncio.run(run())
+
+
 def test_a_task_without_a_reply_queue_is_held_and_then_a_dead_letter(bench, monkeypatch):
     async def run():
         await bench.open(prefetch=2)
