@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import TYPE_CHECKING
 
-from overnight_common.errors import BrokerError
+from overnight_common.errors import BrokerError, BrokerUnreachableError, NotConnectedError
 from overnight_consumer.reply_queues import ReplyQueue, Verdict
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from overnight_common.brokers.base import Broker
 
+log = logging.getLogger("overnight.consumer")
 _ASK_SECONDS = 30.0
 _FORGET_SECONDS = 3600.0
 
@@ -32,6 +34,7 @@ class ReplyWatch:
         self._connection = broker.connection
         self._queues: dict[str, ReplyQueue] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self._refused: set[str] = set()
 
     def verdict(self, name: str, now: float) -> Verdict:
         """Say what to do with a task of this queue; asks the broker if nobody has lately."""
@@ -73,8 +76,15 @@ class ReplyWatch:
         connection = self._broker.connection
         try:
             depth = await asyncio.wait_for(self._broker.depth(name), _ASK_SECONDS)
-        except (BrokerError, TimeoutError):
+        except (BrokerUnreachableError, NotConnectedError, TimeoutError):
             return  # the link is down or slow: the next tick asks again
+        except BrokerError as error:
+            if name not in self._refused:
+                self._refused.add(name)
+                log.error(
+                    "the reply queue %s cannot be looked at, so its tasks have to wait: %s", name, error
+                )
+            return
         finally:
             del self._asking[name]
         if connection != self._broker.connection:

@@ -83,7 +83,10 @@ def _conclude_done(job: JobFile, view: View) -> int:
         return SOME_GIVEN_UP
     finally:
         # Only now: whoever is killed while it exports does so again.
-        record(job, JobState.DONE)
+        with job.commit() as tx:
+            tx.set_state(JobState.DONE)
+            for request in job.requests_pending():  # or it would meet a later retry
+                tx.finish_request(request.id, "came too late: the job was done")
     if not progress.given_up:
         view.finish(f"{done}{written}", DONE)
         return DONE

@@ -46,11 +46,15 @@ class LocalConsumer:
         """Run the consumer until `stop` is called.
 
         Raises:
-            ConsumerGoneError: it refused its settings, or died five times without a result in between.
+            ConsumerGoneError: it refused its settings, the system does not start it, or it died five times without a
+            result in between.
         """
         deaths, answers = 0, self._answers_so_far()
         while not self._stopping:
-            status = await self._run_once()
+            try:
+                status = await self._run_once()
+            except OSError as error:  # too many processes or open files
+                raise ConsumerGoneError(f"no consumer can be started here: {error}") from error
             if self._stopping:
                 return
             if self._answers_so_far() > answers:

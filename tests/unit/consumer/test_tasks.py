@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message
-from overnight_common.errors import BrokerUnreachableError, NotConnectedError, RefusedError
+from overnight_common.errors import BrokerError, BrokerUnreachableError, NotConnectedError, RefusedError
 from overnight_common.messages import VERSION, Cause, Encoded, Task, decode_reply, encode
 from overnight_consumer import intake as intake_module
 from overnight_consumer import reply_queues, suspects
@@ -292,6 +292,30 @@ def test_a_reply_queue_that_was_not_seen_on_this_connection_is_looked_for_at_onc
         assert len(bench.replies) == 1
 
     asyncio.run(run())
+
+
+def test_a_reply_queue_that_we_may_not_look_at_is_told_once_and_its_tasks_wait(bench, caplog):
+    async def refuse(queue):
+        raise BrokerError(f"cannot look at {queue}: ACCESS_REFUSED")
+
+    async def run():
+        await bench.open()
+        depth, bench.broker.depth = bench.broker.depth, refuse
+        bench.publish()
+        for _ in range(3):
+            await settle()
+            bench.tasks.tick(time.monotonic())
+        assert bench.slots[0].held is None
+        assert len(bench.tasks) == 1
+        bench.broker.depth = depth
+        await settle()
+        bench.tasks.tick(time.monotonic())
+        await settle()
+        assert bench.slots[0].held is not None
+
+    asyncio.run(run())
+    (said,) = [each.message for each in caplog.records if "ACCESS_REFUSED" in each.message]
+    assert REPLIES in said
 
 
 def test_a_task_without_a_reply_queue_is_held_and_then_a_dead_letter(bench, monkeypatch):

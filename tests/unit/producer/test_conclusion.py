@@ -16,6 +16,14 @@ class Ear:
         self.text = text
 
 
+def test_what_was_asked_while_a_done_job_was_exported_is_answered_and_meets_no_later_retry(tmp_path):
+    with new_job(tmp_path, 0) as job:
+        number = job.request("cancel")
+        assert conclude(job, Ending(EndingKind.DONE), Ear()) == 0
+        assert job.find_request(number).outcome == "came too late: the job was done"
+        assert job.requests_pending() == []
+
+
 def test_a_reason_that_is_a_sentence_gets_no_second_full_stop(tmp_path):
     ear = Ear()
     with new_job(tmp_path, 5) as job:
