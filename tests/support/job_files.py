@@ -6,6 +6,7 @@ from typing import Any
 from overnight_common.values import encode_values
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.jobspec import JobSpec, new_job_id
+from overnight_producer.jobs.ranges import Range
 
 
 def spec_of(points: int, **changes: Any) -> JobSpec:
@@ -31,3 +32,8 @@ def add(job: JobFile, start: int, values: Any, stop: int | None = None, consumer
     after = start + len(values) if stop is None else stop
     with job.commit() as tx:
         return tx.add_result(start, after, encoded, 0.5, consumer, 1, 1000.0 + start)
+
+
+def cut(start: int, stop: int, points: int) -> list[Range]:
+    """Return `[start, stop)` in ranges of `points` points; the last one may be shorter."""
+    return [Range(first, min(first + points, stop)) for first in range(start, stop, points)]

@@ -14,7 +14,7 @@ from overnight_common.errors import PublishError, TooLargeError
 from overnight_common.messages import Cause, Failure, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 
 class RangeState(enum.StrEnum):
@@ -270,12 +270,6 @@ def recalled(range_: Range) -> Range:
 def retried(range_: Range) -> Range:
     """Return a given-up range with a fresh budget; its attempts go on counting."""
     return replace(range_, state=RangeState.WAITING, charged=0, not_before=0.0)
-
-
-def cut(start: int, stop: int, points: int) -> Iterator[Range]:
-    """Yield `[start, stop)` in ranges of `points` points; the last one may be shorter."""
-    for first in range(start, stop, points):
-        yield Range(first, min(first + points, stop))
 
 
 def _budget(range_: Range, policy: Policy) -> int:

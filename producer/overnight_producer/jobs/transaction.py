@@ -99,10 +99,6 @@ class Transaction:
             self.put(each)
         return kept
 
-    def give_up(self, range_: Range) -> None:
-        """Mark a range as given up."""
-        self.put(replace(range_, state=RangeState.GIVEN_UP))
-
     def lift(self, range_: Range) -> Range:
         """Let a given-up range wait again with a fresh budget, and return it."""
         lifted = retried(range_)

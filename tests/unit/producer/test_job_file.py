@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -15,9 +16,9 @@ from overnight_common.values import decode_values, encode_values
 from overnight_producer.jobs.jobfile import JobFile, JobFileError
 from overnight_producer.jobs.jobspec import JobSpec
 from overnight_producer.jobs.lock import JobBusyError, driver_of
-from overnight_producer.jobs.ranges import Range, RangeState, Split, apply, cut, published
+from overnight_producer.jobs.ranges import Range, RangeState, Split, apply, published
 from overnight_producer.jobs.records import JobState
-from support.job_files import add, new_job, spec_of
+from support.job_files import add, cut, new_job, spec_of
 
 
 @pytest.fixture
@@ -223,8 +224,8 @@ def test_a_giving_up_is_listed_with_its_last_failure_until_a_result_lifts_it(job
         tx.cut([point])
         tx.add_failure(point, failure("first"))
         tx.add_failure(point, failure("last"), consumer="c", slot=2, seconds=1.5, peak_rss_bytes=10, at=7.0)
-        tx.give_up(point)
-        tx.give_up(point)
+        for _ in range(2):
+            tx.put(replace(point, state=RangeState.GIVEN_UP))
     assert job.progress().given_up == 1
     assert job.ranges() == []
     ((given_up, why),) = job.given_up()

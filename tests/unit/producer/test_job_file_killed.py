@@ -17,23 +17,24 @@ POINTS = 70_000
 # Each cycle cuts, publishes, fails and fills seven points; some are large, so that a cycle takes many writes.
 WRITER = f"""
 import sys
+from dataclasses import replace
 from pathlib import Path
 from overnight_common.messages import Cause, Failure
 from overnight_common.values import encode_values
 from overnight_producer.jobs.jobfile import JobFile
-from overnight_producer.jobs.ranges import Range, RangeState, cut, published
+from overnight_producer.jobs.ranges import Range, RangeState, published
 
 with JobFile.open(Path(sys.argv[1]), driving=True) as job, job.lock():
     print("writing", flush=True)
     while job.cursor < {POINTS}:
         first = job.cursor
         with job.commit() as tx:
-            for each in cut(first, first + {POINTS_PER_CYCLE}, 1):
+            for each in (Range(at, at + 1) for at in range(first, first + {POINTS_PER_CYCLE})):
                 tx.cut([each])
                 tx.put(published(each))
                 if each.start % {POINTS_PER_CYCLE} == 0:
                     tx.add_failure(each, Failure(cause=Cause.EXCEPTION, message=str(each.start)))
-                    tx.give_up(each)
+                    tx.put(replace(each, state=RangeState.GIVEN_UP))
                 else:
                     value = [each.start, "x" * (200_000 if each.start % 5 == 0 else 10)]
                     tx.add_result(each.start, each.stop, encode_values([value], 1), 1.0, "c", 1, 1.0)

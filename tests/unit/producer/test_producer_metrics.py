@@ -53,9 +53,8 @@ def test_a_transaction_sums_up_what_the_job_file_then_holds(tmp_path):
             for start, stop in ((0, 2), (1, 3), (0, 1)):  # the last brings nothing new
                 tx.add_result(start, stop, None, 0.5, "desk", 1, 1000.0)
             tx.add_failure(Range(5, 6), Failure(Cause.OUT_OF_MEMORY))
-            tx.give_up(Range(5, 6))
-            tx.give_up(Range(6, 7))
-            tx.give_up(Range(6, 7))  # it is already
+            for start in (5, 6, 6):  # the last is already
+                tx.put(Range(start, start + 1, RangeState.GIVEN_UP))
             tx.lift(Range(5, 6, RangeState.GIVEN_UP))
             tx.count(STALE_ATTEMPT)
 

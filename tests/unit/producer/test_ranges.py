@@ -18,7 +18,6 @@ from overnight_producer.jobs.ranges import (
     Split,
     Worth,
     apply,
-    cut,
     decide,
     outside,
     publish_failed,
@@ -205,8 +204,3 @@ def test_replies_beyond_the_job_are_told_apart():
     assert not outside(inside, 10, 14)
     assert outside(inside, 11, 20)
     assert outside(inside, 0, 13)
-
-
-def test_a_data_set_is_cut_to_its_last_point():
-    assert [(each.start, each.stop) for each in cut(3, 10, 3)] == [(3, 6), (6, 9), (9, 10)]
-    assert list(cut(3, 3, 5)) == []

@@ -13,13 +13,13 @@ from overnight_producer.jobs.ranges import (
     Policy,
     RangeState,
     apply,
-    cut,
     decide,
     publish_failed,
     published,
     retried,
     silent,
 )
+from support.job_files import cut
 
 START = 5
 POLICY = Policy()
