@@ -86,9 +86,9 @@ def test_jobs_cancelled_in_the_middle_of_many_replies_leave_nothing_behind(tmp_p
             for number in range(4):
                 await cancel_amid_replies(farm, f"cancelled{number}")
             await works_on(farm)
+            await farm.until_empty()
             consumer.send(signal.SIGTERM)
             assert await consumer.exit_status(10) == 0
-            await farm.until_empty()
             assert farm.dead == []
 
     asyncio.run(run())

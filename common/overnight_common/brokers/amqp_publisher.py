@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from overnight_common.brokers.amqp_link import Channel, ChannelClosedError, Link
     from overnight_common.brokers.base import Message, OnSettled
 
-# What was published to a queue that is gone is answered at once, or never.
-_NEVER_SECONDS = 1.0
+# How long a confirm may take on a channel that has published to a queue which is gone now: RabbitMQ 3.10 may
+# read nothing more from it, for ever, if the queue held it up while it was deleted.
+_SUSPECT_SECONDS = 3.0
 _TOO_LARGE = re.compile(r"message size (\d+) .*?larger than.*? (\d+)")
 
 
@@ -44,9 +45,10 @@ class Publisher:
 
     def __init__(self, link: Link, deadline_seconds: float, on_lost: Callable[[str], None]) -> None:
         self._link = link
-        self._deadline_seconds = deadline_seconds
+        self._deadline_seconds = self._patience = deadline_seconds
         self._on_lost = on_lost
         self._channel: Channel | None = None
+        self._used: set[str] = set()  # queues that this channel has published to
         self._sent = 0
         self._oldest = 1  # no pending message has a lower number
         self._pending: dict[int, _Pending] = {}
@@ -68,6 +70,8 @@ class Publisher:
         await channel.call("confirm_delivery", ack_nack_callback=self._confirmed)
         channel.raw.add_on_return_callback(self._came_back)
         self._sent, self._oldest = 0, 1
+        self._used.clear()
+        self._patience = self._deadline_seconds
         self._channel = channel
 
     def publish(self, exchange: str, queue: str, message: Message, on_settled: OnSettled) -> None:
@@ -78,10 +82,11 @@ class Publisher:
             loop.call_soon(on_settled, error)
             return
         self._channel.raw.basic_publish(exchange, queue, message.body, properties_of(message), True)
+        self._used.add(queue)
         self._sent += 1
         self._pending[self._sent] = _Pending(on_settled, queue, message, loop.time())
         if self._watch is None and not self._blocked:
-            self._watch = loop.call_later(self._deadline_seconds, self._look_at_deadline)
+            self._watch = loop.call_later(self._patience, self._look_at_deadline)
         if len(self._pending) == 1:
             self._idle.clear()
 
@@ -92,18 +97,16 @@ class Publisher:
         if not blocked and self._pending:
             loop = asyncio.get_running_loop()
             self._not_before = loop.time()
-            self._watch = loop.call_later(self._deadline_seconds, self._look_at_deadline)
+            self._watch = loop.call_later(self._patience, self._look_at_deadline)
 
     def missed(self, queue: str) -> None:
-        """Break the link if it hangs on a queue that is gone.
-
-        RabbitMQ 3.10 never reads on from a link that the queue held up while it was deleted.
-        """
-        since = asyncio.get_running_loop().time() - _NEVER_SECONDS
-        if not self._blocked and any(
-            entry.queue == queue and entry.sent_at <= since for entry in self._pending.values()
-        ):
-            self._link.abort(f"no confirm from the broker for what was sent to {queue}, which is gone")
+        """Have less patience with this channel if it has published to that queue, which is gone."""
+        if queue in self._used:
+            self._used.remove(queue)
+            self._patience = min(self._deadline_seconds, _SUSPECT_SECONDS)
+            if self._watch is not None:
+                self._stop_watch()
+                self._look_at_deadline()
 
     async def drain(self, grace_seconds: float) -> None:
         """Wait until all is confirmed, at most `grace_seconds`."""
@@ -169,11 +172,11 @@ class Publisher:
         entry = self._pending.get(self._oldest)
         if entry is None:
             return
-        left = max(entry.sent_at, self._not_before) + self._deadline_seconds - loop.time()
+        left = max(entry.sent_at, self._not_before) + self._patience - loop.time()
         if left > 0:
             self._watch = loop.call_later(left, self._look_at_deadline)
         else:
-            self._link.abort(f"no confirm from the broker in {self._deadline_seconds:g} s")
+            self._link.abort(f"no confirm from the broker in {self._patience:g} s")
 
     def _stop_watch(self) -> None:
         if self._watch is not None:
