@@ -177,9 +177,7 @@ class Worker:
         _check_fingerprint(task, method.fingerprint)
         target = self._catalogue.variant(method, self._kind)
         self._try_device()
-        while (
-            len(self._callers) >= _MOST_CALLERS
-        ):  # models are large, so this comes before the next is loaded
+        while len(self._callers) >= _MOST_CALLERS:  # models are large: one goes before the next is loaded
             del self._callers[next(iter(self._callers))]
         # It sees one device only: a number would be neither ours nor that of NVIDIA's tools.
         caller = Caller(target, task.params, self._kind, per_point=per_point)
