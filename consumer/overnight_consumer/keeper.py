@@ -42,13 +42,22 @@ class Keeper:
         try:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
-        except (OSError, ValueError):  # somebody killed it: start another one and tell it everything
-            self.close()
-            with contextlib.suppress(OSError):  # the next session that begins or ends tries again
-                self._process = self._start()
-                assert self._process.stdin is not None
-                self._process.stdin.write("".join(f"+{session}\n" for session in self._sessions).encode())
-                self._process.stdin.flush()
+        except (OSError, ValueError):
+            self._replace()
+
+    def look(self) -> None:
+        """Start another one if somebody killed it."""
+        if self._process.poll() is not None:
+            self._replace()
+
+    def _replace(self) -> None:
+        """Start another one and tell it everything."""
+        self.close()
+        with contextlib.suppress(OSError):  # the next look tries again
+            self._process = self._start()
+            assert self._process.stdin is not None
+            self._process.stdin.write("".join(f"+{session}\n" for session in self._sessions).encode())
+            self._process.stdin.flush()
 
     def close(self) -> None:
         """Let it remove the scratch folder and end."""

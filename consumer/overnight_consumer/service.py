@@ -95,8 +95,8 @@ class Service:
                 spread = self._settings.devices.spread(len(slots))
                 words = (len(slots), spread, self._threads, self._memory_words())
                 log.info("slots: %d%s, threads of each: %d, %s", *words)
-                await self._loop(tasks, intakes, slots)
-                await self._drain(tasks, intakes, slots)
+                await self._loop(tasks, intakes, slots, keeper)
+                await self._drain(tasks, intakes, slots, keeper)
             finally:
                 self._release_signals()
                 guard.stop()
@@ -142,7 +142,7 @@ class Service:
 
     # The loop
 
-    async def _loop(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot]) -> None:
+    async def _loop(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot], keeper: Keeper) -> None:
         """Let time pass until it is time to stop."""
         idle = self._settings.idle_exit_seconds
         while not self._signals and not self._orphaned():
@@ -151,6 +151,7 @@ class Service:
                 log.info("no task for %g s: ends", idle)
                 return
             tasks.tick(now)
+            keeper.look()
             self._show(tasks, intakes, slots, draining=False)
             await self._sleep()
 
@@ -162,7 +163,7 @@ class Service:
         log.warning("process %d, which started this consumer, is gone: no more tasks are taken", parent)
         return True
 
-    async def _drain(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot]) -> None:
+    async def _drain(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot], keeper: Keeper) -> None:
         """Stop taking tasks, then let what runs end within the grace period."""
         deadline = time.monotonic() + self._settings.grace_seconds
         tasks.stop_taking()
@@ -170,6 +171,7 @@ class Service:
         await asyncio.gather(*(intake.close() for intake in intakes))
         while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
             tasks.tick(time.monotonic())
+            keeper.look()
             self._show(tasks, intakes, slots, draining=True)
             await self._sleep()
         if len(tasks):

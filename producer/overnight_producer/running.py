@@ -86,9 +86,8 @@ def _drive(
     progress = job.progress()
     ending = Ending(EndingKind.DONE)
     if progress.finished:
-        view.say(
-            "every point was tried before, so nothing runs now; `overnight run` with --new begins afresh"
-        )
+        before = "every point was tried before, so nothing runs now; `overnight run` with --new begins afresh"
+        view.say(before if progress.total else "there are no points, so nothing runs")
     else:
         record(job, JobState.RUNNING)
         try:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import shutil
 import sqlite3
 import time
 from functools import partial
@@ -74,6 +76,7 @@ class EmbeddedBroker:
         self._connection = 0
         self._work = Work(self, lease_seconds, renew_seconds)
         self._check_at = 0.0
+        self._refused_bytes = 0
         self._data_version = -1
         self._interval = _POLL_MIN_SECONDS
         self._flush_handle: asyncio.Handle | None = None
@@ -253,10 +256,10 @@ class EmbeddedBroker:
         except sqlite3.Error as error:
             self._failed(error)
             return
-        if self._state is BrokerState.BLOCKED:
-            _log.warning("%s: there is room on the disk again", self._path)
-            self._set_state(BrokerState.CONNECTED)
+        # First, for whoever hears of our state may ask for more at once.
         written, self._work.pending = self._work.pending, Pending()
+        if self._state is BrokerState.BLOCKED:
+            self._unblock()
         for effect in effects:
             self.run(effect)
         if written.acks or len(effects) > len(written.calls):
@@ -338,12 +341,16 @@ class EmbeddedBroker:
 
     def _block(self, reason: str) -> None:
         """Refuse what is to be published, keep the acks, and try again soon whether there is room."""
+        self._refused_bytes = sum(len(body) for _, _, body, _ in self._work.pending.publishes)
         if self._state is BrokerState.CONNECTED:
             _log.error("%s; it goes on by itself", reason)
         self._set_state(BrokerState.BLOCKED)
         acks, hand_backs = self._work.pending.acks, self._work.pending.hand_backs
         self._work.fail(RefusedError(reason))
         self._work.pending.acks[:0], self._work.pending.hand_backs[:0] = acks, hand_backs
+        self._try_soon()
+
+    def _try_soon(self) -> None:
         if self._full_handle is None:
             self._full_handle = self._loop.call_later(_FULL_RETRY_SECONDS, self._try_for_room)
 
@@ -351,6 +358,14 @@ class EmbeddedBroker:
         self._full_handle = None
         self._work.beat_soon()  # so that something is written
         self.flush_soon()
+
+    def _unblock(self) -> None:
+        """Go on if there is room for what was refused; what has just been written may have been much smaller."""
+        if _free_bytes(self._path) < self._refused_bytes:
+            self._try_soon()
+            return
+        _log.warning("%s: there is room on the disk again", self._path)
+        self._set_state(BrokerState.CONNECTED)
 
     def _give_up_file(self, reason: str) -> None:
         self._reason = reason
@@ -406,6 +421,14 @@ class EmbeddedBroker:
         self._connection += 1
         self._data_version = -1
         self._poll_handle = self._loop.call_later(0, self._poll)
+
+
+def _free_bytes(path: Path) -> float:
+    """Return how much room the disk has, without an end if that cannot be told."""
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError:
+        return math.inf
 
 
 def _identity(path: Path) -> tuple[int, int]:

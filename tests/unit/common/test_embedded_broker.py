@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from overnight_common.brokers import embedded
 from overnight_common.brokers import embedded_tables as tables
 from overnight_common.brokers.base import BrokerState, Depth, reply_queue, task_queue
 from overnight_common.brokers.embedded import EmbeddedBroker
@@ -395,6 +396,58 @@ def test_while_the_disk_is_full_publishes_are_refused_and_acks_are_kept(path: Pa
             db.execute("PRAGMA max_page_count = 1000000")
             await put(broker, TASKS, bytes(1_000_000))
             assert [state.value for state in heard] == ["connected", "blocked", "connected"]
+
+    asyncio.run(run())
+
+
+def test_what_is_published_by_who_hears_of_room_on_the_disk_is_written(path: Path) -> None:
+    async def run() -> None:
+        broker, outcomes = EmbeddedBroker(path), Outcomes()
+
+        def go_on(state: BrokerState) -> None:
+            if state is BrokerState.CONNECTED and outcomes.errors:
+                outcomes.publish(broker, TASKS, b"kept back")
+
+        broker.on_state(go_on)
+        async with opened(broker):
+            await broker.declare(TASKS)
+            db = broker._db
+            assert db is not None
+            (pages,) = db.execute("PRAGMA page_count").fetchone()
+            db.execute(f"PRAGMA max_page_count = {pages}")
+            outcomes.publish(broker, TASKS, bytes(1_000_000))
+            assert isinstance((await outcomes.wait(1))[0], RefusedError)
+            db.execute("PRAGMA max_page_count = 1000000")
+            assert (await outcomes.wait(2))[1] is None
+            depth = await broker.depth(TASKS)
+            assert depth is not None
+            assert depth.ready == 1
+
+    asyncio.run(run())
+
+
+def test_a_disk_with_room_for_little_stays_full_until_there_is_room_for_what_was_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        broker, outcomes, heard = EmbeddedBroker(path), Outcomes(), list[BrokerState]()
+        async with opened(broker):
+            await broker.declare(TASKS)
+            broker.on_state(heard.append)
+            db = broker._db
+            assert db is not None
+            (pages,) = db.execute("PRAGMA page_count").fetchone()
+            db.execute(f"PRAGMA max_page_count = {pages}")
+            monkeypatch.setattr(embedded, "_free_bytes", lambda _path: 900_000)
+            outcomes.publish(broker, TASKS, bytes(1_000_000))
+            await outcomes.wait(1)
+            db.execute("PRAGMA max_page_count = 1000000")
+            await put(broker, TASKS, b"small")
+            await asyncio.sleep(1.5)  # it has tried again
+            assert heard == [BrokerState.BLOCKED]
+            monkeypatch.setattr(embedded, "_free_bytes", lambda _path: 1_100_000)
+            await until(lambda: broker.state is BrokerState.CONNECTED, "room again")
+            assert heard == [BrokerState.BLOCKED, BrokerState.CONNECTED]
 
     asyncio.run(run())
 

@@ -3,6 +3,17 @@
 from overnight_consumer.keeper import Keeper
 
 
+def test_a_keeper_that_was_killed_is_missed_at_the_next_look(tmp_path):
+    keeper = Keeper(str(tmp_path / "scratch"))
+    killed = keeper._process
+    killed.kill()
+    killed.wait()
+    keeper.look()
+    assert keeper._process is not killed
+    assert keeper._process.poll() is None
+    keeper.close()
+
+
 def test_a_keeper_that_was_killed_is_started_again_as_soon_as_the_system_lets_us(tmp_path, monkeypatch):
     keeper = Keeper(str(tmp_path / "scratch"))
     killed, start = keeper._process, keeper._start
