@@ -55,6 +55,7 @@ class Intake:
         self._careful_until = math.inf
         self._suspected = False
         self._harmless = 0  # deliveries since the last suspect
+        self._aside = 0  # deliveries that are held and cannot run
         self._low_since = math.inf  # since when much less would do
         self._accusations = 0
         self._paused_until: float | None = None
@@ -137,6 +138,12 @@ class Intake:
             elif self._harmless >= self._cap:
                 self._raise_cap(self._cap * 2)
 
+    def set_aside(self, deliveries: int) -> None:
+        """Take as many more as cannot run now: they kill nobody, and must not keep others out."""
+        changed, self._aside = deliveries != self._aside, deliveries
+        if changed and self._cap is not None and not self.paused and not self._stopped:
+            self._set(self._prefetch)
+
     def _raise_cap(self, cap: int | None) -> None:
         self._cap = None if cap is None or cap >= self._prefetch else cap
         if self._cap is None:
@@ -169,7 +176,7 @@ class Intake:
 
     @property
     def _allowed(self) -> int:
-        return self._prefetch if self._cap is None else min(self._prefetch, self._cap)
+        return self._prefetch if self._cap is None else min(self._prefetch, self._cap + self._aside)
 
     def _set(self, prefetch: int) -> None:
         self._prefetch = prefetch

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from overnight_consumer.held import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from overnight_consumer.held import Held
 
@@ -24,6 +24,10 @@ class Parked:
     def __iter__(self) -> Iterator[str]:
         """Give the names of the reply queues."""
         return iter(list(self._by_queue))
+
+    def stranded(self, is_missing: Callable[[str], bool]) -> list[Held]:
+        """Return those that cannot go on now: their reply queue was looked for and not found."""
+        return [held for name, parked in self._by_queue.items() if is_missing(name) for held in parked]
 
     def add(self, held: Held) -> None:
         """Keep one."""

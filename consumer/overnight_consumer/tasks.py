@@ -109,6 +109,7 @@ class Tasks:
         if task.start == task.stop:
             self._reply(held)
         elif count >= self._settings.max_deliveries:
+            intake.heed(self.active_at, suspect=False)  # it is not run, so it kills nobody
             self._reply(held, answers.lost_consumer(count, self._settings.max_deliveries))
         else:
             suspect = self._suspects.suspected(count)
@@ -186,8 +187,11 @@ class Tasks:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        if not self._waiting and (suspect := self._suspects.next(len(self._held), time.monotonic())):
-            self._waiting.append(suspect)
+        if self._suspects and not self._waiting:
+            others = len(self._held) - len(self._parked.stranded(self.watch.is_missing))
+            suspect = self._suspects.next(others, time.monotonic())
+            if suspect is not None:
+                self._waiting.append(suspect)
         free = self._free
         while self._waiting and (free or self._cannot_start()):
             held = self._waiting.popleft()
@@ -209,6 +213,8 @@ class Tasks:
             self._drop(held)
         elif verdict is not Verdict.GO:
             self._parked.add(held)
+            if verdict is Verdict.HOLD:
+                self._set_prefetch()  # others need not wait for it
         return verdict is Verdict.GO
 
     def _run(self, slot: Slot, held: Held) -> None:
@@ -355,6 +361,9 @@ class Tasks:
             # The replies are sent by the next tick, lest a broken queue be asked without end.
             self._waiting.extendleft(reversed(self._parked.take(name, Stage.WAITING)))
             self._dispatch()
+        elif verdict is Verdict.HOLD:
+            self._set_prefetch()  # others need not wait for it
+            self._dispatch()
         elif verdict is Verdict.GONE:
             self._cancel(name)
         elif verdict is Verdict.LOST:
@@ -457,7 +466,9 @@ class Tasks:
         least = len(self._slots) + min(parked, _MOST_PARKED_AHEAD) if parked else 0
         wanted = self._prefetch() + min(2 * parked, _MOST_PARKED_AHEAD)
         now = time.monotonic()
+        stranded = self._parked.stranded(self.watch.is_missing)
         for intake in self._intakes:
+            intake.set_aside(sum(held.intake is intake for held in stranded))
             intake.want(
                 wanted,
                 now,
@@ -476,6 +487,9 @@ class Tasks:
         self._stopping = True
         for intake in self._intakes:
             intake.stop()  # first, or what is handed back comes again at once
+        for held in self._parked.stranded(self.watch.is_missing):
+            if not held.slot:  # it was not run: nothing is lost with its reply
+                self._return(held)
         self.hand_back_waiting()
 
 

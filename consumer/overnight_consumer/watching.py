@@ -52,6 +52,11 @@ class ReplyWatch:
         queue = self._queues.get(name)
         return queue is None or queue.read
 
+    def is_missing(self, name: str) -> bool:
+        """Tell whether the queue was looked for on this connection and not found."""
+        queue = self._queues.get(name)
+        return queue is not None and queue.missed_at is not None
+
     def tick(self, now: float, held: Mapping[str, bool]) -> None:
         """Look where it is time to; `held`: the queues of the tasks that we have -> whether one runs."""
         self._follow()

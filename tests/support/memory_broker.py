@@ -113,6 +113,12 @@ class MemoryBroker:
         else:
             asyncio.get_running_loop().call_soon(on_settled, error)
 
+    def leave(self, queue: str, message: Message, delivery_count: int) -> None:
+        """Let a message lie in a queue that has been handed out so often."""
+        self._number += 1
+        self._queues[queue].append((self._number, message, delivery_count))
+        self.soon()
+
     def confirm(self, error: PublishError | None = None) -> None:
         """Settle all that waits for a confirm."""
         waiting, self._unconfirmed = self._unconfirmed, []

@@ -791,6 +791,37 @@ def test_a_suspect_runs_when_all_else_is_done_and_the_one_lost_most_often_last(b
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("count", [3, 5])
+def test_what_is_left_of_a_cancelled_job_keeps_no_other_task_waiting(tmp_path, count):
+    async def run():
+        bench = Bench(tmp_path, slots=2)
+        await bench.open()
+        for start in range(4):  # nobody has the queue for their replies any more
+            task = Task(
+                VERSION,
+                "old",
+                "overnight.replies.old.1",
+                start,
+                start + 1,
+                1,
+                "m",
+                data=Encoded("json", b"[1]"),
+            )
+            bench.broker.leave(QUEUE, Message(encode(task), "task"), count)
+        bench.publish(7)
+        for _ in range(8):
+            await settle()
+        assert [slot.held.task.start for slot in bench.slots if slot.held] == [7]
+        bench.answer(next(slot for slot in bench.slots if slot.held))
+        await settle()
+        bench.tasks.stop_taking()
+        assert len(bench.tasks) == 0
+        assert len(bench.broker.handed_back) == 4
+        assert bench.broker.bodies(DEAD_QUEUE) == []
+
+    asyncio.run(run())
+
+
 def test_no_two_suspects_run_at_a_time(tmp_path):
     async def run():
         bench = Bench(tmp_path, slots=2)
