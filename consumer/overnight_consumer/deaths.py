@@ -82,12 +82,11 @@ def _told(death: Death) -> tuple[Cause, str, str]:
     """Return the cause, its type, and the beginning of a sentence."""
     match death.why:
         case ExitReason.TIME_LIMIT:
-            limit = death.time_limit_seconds or 0.0
-            return Cause.TIME_LIMIT, "TimeLimit", f"Killed for the time limit of {limit:g} s"
+            words = f"Killed for the time limit of {death.time_limit_seconds or 0.0:g} s"
+            return Cause.TIME_LIMIT, "TimeLimit", words
         case ExitReason.LOAD_LIMIT:
-            words = (
-                f"Killed, for loading the method or its data took longer than {death.load_limit_seconds:g} s,"
-            )
+            took = f"took longer than {death.load_limit_seconds:g} s (--load-limit)"
+            words = f"Killed, for loading what is served here, or its data, {took},"
             return Cause.METHOD_UNAVAILABLE, "LoadLimit", words
         case ExitReason.MEMORY_LIMIT:
             return Cause.OUT_OF_MEMORY, "MemoryLimit", "Killed for the memory limit of a slot"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -16,31 +17,43 @@ if TYPE_CHECKING:
     from overnight_producer.jobs.jobspec import JobSpec
 
 TIMEOUT_SECONDS = 300.0
+PATIENCE_SECONDS = 5.0
 
 
 def describe(method: str, source: Path) -> dict[str, Any]:
     """Return what `overnight_common.describe` says of a method: `ok` and its facts, or the error."""
     command = [sys.executable, "-P", "-m", "overnight_common.describe", method, "--source", str(source)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment()),
+    ) as process:
+        try:
+            said, complained = _hear(process, method)
+        except BaseException as error:
+            process.kill()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return {"ok": False, "error": f"importing it took over {TIMEOUT_SECONDS:.0f} s"}
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TIMEOUT_SECONDS,
-            env=dict(environment()),
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"ok": False, "error": f"importing it took over {TIMEOUT_SECONDS:.0f} s"}
-    try:
-        described: dict[str, Any] = json.loads(done.stdout)
+        described: dict[str, Any] = json.loads(said)
     except ValueError:
-        last_words = done.stderr.decode("utf-8", "replace")[-2000:]
+        last_words = complained.decode("utf-8", "replace")[-2000:]
         return {
             "ok": False,
-            "error": f"importing it ended the process (status {done.returncode})\n{last_words}",
+            "error": f"importing it ended the process (status {process.returncode})\n{last_words}",
         }
     return described
+
+
+def _hear(process: subprocess.Popen[bytes], method: str) -> tuple[bytes, bytes]:
+    """Return what the process wrote; tells the user what is waited for when that takes long."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return process.communicate(timeout=PATIENCE_SECONDS)
+    sys.stderr.write(f"still importing {method}, for at most {TIMEOUT_SECONDS:.0f} s ...\n")
+    return process.communicate(timeout=TIMEOUT_SECONDS - PATIENCE_SECONDS)
 
 
 def present_fingerprint(spec: JobSpec) -> str:

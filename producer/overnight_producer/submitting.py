@@ -102,7 +102,8 @@ def _submit_again(path: Path, spec: JobSpec, wanted: Wanted, place: Place, say: 
         so_far = f"{points_done(progress.done, progress.total)} done"
         match progress.state:
             case JobState.DONE:
-                say(f"job {found.id} for this is done: {so_far}; begin afresh with --new")
+                write_out = f"write the results out with: overnight export {spec.output or 'FILE'} {found.id}"
+                say(f"job {found.id} for this is done: {so_far}; {write_out}; or begin afresh with --new")
             case JobState.PAUSED:
                 why = f" ({progress.why})" if progress.why else ""
                 say(f"job {found.id} for this is paused{why}: {so_far}; overnight resume {found.id}")
