@@ -113,4 +113,5 @@ def _export(job: JobFile, view: View) -> str:
     exported = export(job, Path(job.spec.output))
     for note in exported.notes:
         view.say(note)
-    return f"; results in {exported.path}"
+    others = f" and {exported.others}" if exported.others is not None else ""
+    return f"; results in {exported.path}{others}"

@@ -183,6 +183,21 @@ def test_changed_code_is_refused_with_both_ways_out_and_nothing_runs(desk: Desk)
     assert "--new" in desk.overnight(*run(desk)).output
 
 
+def test_who_mended_the_code_after_failures_is_told_how_they_are_tried_again(desk: Desk) -> None:
+    broken = desk.write("fragile.py", "def f(batch): raise ValueError('not yet')\n")
+    command = ("run", "fragile:f", "--data", "range:3", "--output", "out.npy", "--slots", "1")
+    assert desk.overnight(*command).status == 1
+    broken.write_text("def f(batch): return batch\n")
+
+    refused = desk.overnight(*command)
+
+    assert refused.status == 2, refused
+    (job,) = desk.jobs()
+    assert f"overnight retry {job} --accept-changes" in refused.output
+    assert desk.overnight("retry", job, "--accept-changes").status == 0
+    assert desk.results().tolist() == [0, 1, 2]
+
+
 def test_changed_code_that_is_accepted_does_the_rest(desk: Desk) -> None:
     interrupted_in_the_middle(desk, "--batch", "2")
     done_before = desk.points_done()

@@ -248,8 +248,8 @@ class _Export:
             notes.append(f"{_points(self._without_value)} done without a value")
         if self._misfits:
             notes.append(
-                f"the results of {_points(self._misfits)} do not fit the first result of {self._path.name}:"
-                f" they are in {self._others_path.name}"
+                f"the results of {_points(self._misfits)} do not fit {self._path.name}, whose shape and type are those"
+                f" of the first number or array: they are in {self._others_path.name}"
             )
         if self._damaged:
             notes.append(f"the results of {_points(self._damaged)} in the job file are damaged")

@@ -1,5 +1,6 @@
 """What is said and written down when driving a job has ended."""
 
+from overnight_common.values import encode_values
 from overnight_producer.conclusion import conclude
 from overnight_producer.driving.ending import Ending, EndingKind
 from overnight_producer.jobs.records import JobState
@@ -22,6 +23,15 @@ def test_what_was_asked_while_a_done_job_was_exported_is_answered_and_meets_no_l
         assert conclude(job, Ending(EndingKind.DONE), Ear()) == 0
         assert job.find_request(number).outcome == "came too late: the job was done"
         assert job.requests_pending() == []
+
+
+def test_results_that_do_not_fit_the_file_are_said_to_be_beside_it(tmp_path):
+    ear = Ear()
+    with new_job(tmp_path, 2, output=str(tmp_path / "out.npy")) as job:
+        with job.commit() as tx:
+            tx.add_result(0, 2, encode_values([{"a": 1}, {"a": 2}], 2), 1.0, "c", 1, 1.0)
+        assert conclude(job, Ending(EndingKind.DONE), ear) == 0
+        assert ear.text.endswith("results in {0} and {0}.others.jsonl".format(tmp_path / "out.npy"))
 
 
 def test_a_reason_that_is_a_sentence_gets_no_second_full_stop(tmp_path):
