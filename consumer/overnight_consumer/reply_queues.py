@@ -37,6 +37,7 @@ class ReplyQueue:
     looked_at: float | None = None
     used_at: float = 0.0
     read: bool = True
+    refused: bool = False  # we may not look at it, and have said so
 
     def found(self, now: float, read: bool) -> None:
         """Note that the queue is there; `read` tells whether somebody consumes it."""

@@ -34,7 +34,6 @@ class ReplyWatch:
         self._connection = broker.connection
         self._queues: dict[str, ReplyQueue] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
-        self._refused: set[str] = set()
 
     def verdict(self, name: str, now: float) -> Verdict:
         """Say what to do with a task of this queue; asks the broker if nobody has lately."""
@@ -84,8 +83,9 @@ class ReplyWatch:
         except (BrokerUnreachableError, NotConnectedError, TimeoutError):
             return  # the link is down or slow: the next tick asks again
         except BrokerError as error:
-            if name not in self._refused:
-                self._refused.add(name)
+            queue = self._queues.setdefault(name, ReplyQueue())
+            if not queue.refused:
+                queue.refused = True
                 log.error(
                     "the reply queue %s cannot be looked at, so its tasks have to wait: %s", name, error
                 )

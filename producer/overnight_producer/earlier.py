@@ -53,12 +53,10 @@ def take_up(job: JobFile, wanted_spec: JobSpec, wanted: Wanted) -> bool:
         queue = own_queue(spec.id)
     if wanted_spec.fingerprint and fingerprint and fingerprint != wanted_spec.fingerprint:
         if not wanted.accept_changes:
-            again = f" To try what was given up too: overnight retry {spec.id} --accept-changes."
-            raise BadInputError(
-                _code_has_changed(spec, so_far)
-                + (again if progress.given_up else "")
-                + " Begin afresh: --new."
-            )
+            ways = [_code_has_changed(spec, so_far)]
+            if progress.given_up:
+                ways.append(f"To try what was given up too: overnight retry {spec.id} --accept-changes.")
+            raise BadInputError(" ".join([*ways, "Begin afresh: --new."]))
         fingerprint = wanted_spec.fingerprint
     if wanted_spec.per_point != spec.per_point:  # called so, what was given up has never been tried
         _lift_given_up(job)
