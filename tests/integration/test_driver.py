@@ -153,6 +153,24 @@ def test_a_job_in_which_nearly_all_fails_pauses(tmp_path):
         assert 20 <= job.progress().given_up <= 20 + 16  # what was out is answered too
 
 
+def test_a_job_in_which_all_fails_pauses_with_few_points_given_up_though_answers_come_in_bursts(tmp_path):
+    kept = []
+
+    async def answer_in_bursts(driver, broker, farm):
+        while job.progress().given_up < 20:
+            await asyncio.sleep(0.2)
+            for task in kept:
+                reply = Message(encode(failed(task)), "reply")
+                farm.broker.publish(task.reply_to, reply, lambda _error: None)
+            kept.clear()
+
+    with make_job(tmp_path, 1000, max_failures=20) as job:
+        settings = replace(FAST, window=300, silence_seconds=30.0)
+        ending, _farm = drive(tmp_path, job, kept.append, settings, answer_in_bursts)
+        assert ending.kind is EndingKind.PAUSED
+        assert 20 <= job.progress().given_up <= 20 + 20
+
+
 def test_without_a_limit_on_failures_every_point_is_tried(tmp_path):
     with make_job(tmp_path, 60, max_failures=None) as job:
         ending, _farm = drive(tmp_path, job, failed)

@@ -21,7 +21,13 @@ from overnight_common.dead_letters import bury
 from overnight_common.errors import BrokerUnreachableError, DecodeError, OvernightError, PublishError
 from overnight_producer.driving.batching import Pace, expected_seconds, measured, next_points
 from overnight_producer.driving.driver_settings import DriverSettings
-from overnight_producer.driving.ending import Ending, EndingKind, why_hopeless, why_nobody_works
+from overnight_producer.driving.ending import (
+    Ending,
+    EndingKind,
+    tasks_on_trial,
+    why_hopeless,
+    why_nobody_works,
+)
 from overnight_producer.driving.live_window import LiveWindow
 from overnight_producer.driving.observer import NOBODY, Cycle, DriveObserver
 from overnight_producer.driving.rates import Rates
@@ -328,7 +334,9 @@ class Driver:
             return 0  # the queues may be gone with the broker's disk: first that is asked
         if not self._spec.fingerprint:
             return 1 - self._worklist.out  # the first reply pins the fingerprint of the code
-        return self._window.size - self._worklist.out
+        trial = tasks_on_trial(self._spec.max_failures, self._reckoning.failed, self._reckoning.succeeded)
+        size = self._window.size if trial is None else min(self._window.size, trial)
+        return size - self._worklist.out
 
     def _fill_window(self, tx: Transaction, now: float, outgoing: list[tuple[Range, Message]]) -> None:
         """Put due ranges and newly cut ones on their way, old ones first."""

@@ -34,6 +34,15 @@ def why_hopeless(limit: int | None, given_up: int, succeeded: int) -> str:
     return f"of the first {tried} points that were tried, {given_up} were given up"
 
 
+def tasks_on_trial(limit: int | None, failed: int, succeeded: int) -> int | None:
+    """Return how many tasks may be out of a method that has only failed; None where nothing bounds them.
+
+    A task that is out when the job pauses may be given up all the same, when its answer comes: so no more than
+    `limit` points' worth of them, however fast it fails.
+    """
+    return limit if failed and not succeeded else None
+
+
 def why_nobody_works(seconds: float, queue: str, accused: Mapping[str, str]) -> str:
     """Return why no task was done for so long: what the consumers say of themselves, if any does."""
     who = [f"{name} says {what}" for name, what in accused.items()] or [f"no consumer answers on {queue}"]

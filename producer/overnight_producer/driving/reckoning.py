@@ -44,9 +44,9 @@ class Reckoning:
 
     Attributes:
         accused: consumer -> the latest thing it reported that accuses itself.
+        failed: attempts since driving began that failed by the task's own fault.
         given_up: points given up since driving began, less those lifted.
         succeeded: points that got a result since driving began.
-        last_failure: the latest failure of a task, for the person who asks why a job paused.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class Reckoning:
         self._rates = rates
         self._observer = observer
         self.accused: dict[str, str] = {}
+        self.failed = 0
         self.given_up = 0
         self.succeeded = 0
-        self.last_failure: Failure | None = None
 
     def reply(self, tx: Transaction, reply: Reply, now: float) -> None:
         """Do what one reply for points of this job asks for; `now` is in seconds of `overnight_common.awake`."""
@@ -131,10 +131,11 @@ class Reckoning:
     def _failed(self, tx: Transaction, range_: Range, reply: Reply, decision: Decision, now: float) -> None:
         assert reply.failure is not None
         self._rates.failed(reply, now)
-        self.last_failure = reply.failure
         if reply.failure.cause.accuses_consumer:
             self.accused[reply.consumer] = f"{reply.failure.cause.value}: {reply.failure.message}"
             tx.accuse(reply.consumer, reply.failure)
+        else:
+            self.failed += 1
         tx.add_failure(range_, reply.failure, reply.consumer, reply.slot, reply.seconds, reply.peak_rss_bytes)
         self._replace(tx, range_, decision, now, reply.failure)
 

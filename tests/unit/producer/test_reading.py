@@ -8,7 +8,7 @@ import pytest
 from overnight_common.errors import DecodeError
 from overnight_common.messages import VERSION, Encoded, Reply, encode
 from overnight_common.values import encode_values
-from overnight_producer.driving.ending import why_hopeless, why_nobody_works
+from overnight_producer.driving.ending import tasks_on_trial, why_hopeless, why_nobody_works
 from overnight_producer.driving.reading import usable_reply
 from support.job_files import spec_of
 
@@ -51,6 +51,14 @@ def test_what_is_no_reply_is_refused():
 )
 def test_a_job_pauses_when_many_fail_and_few_succeed(limit, given_up, succeeded, hopeless):
     assert bool(why_hopeless(limit, given_up, succeeded)) is hopeless
+
+
+@pytest.mark.parametrize(
+    ("limit", "failed", "succeeded", "most"),
+    [(20, 0, 0, None), (20, 1, 0, 20), (20, 300, 0, 20), (20, 300, 1, None), (None, 300, 0, None)],
+)
+def test_a_method_that_has_only_failed_has_few_tasks_out(limit, failed, succeeded, most):
+    assert tasks_on_trial(limit, failed, succeeded) == most
 
 
 def test_who_accuses_itself_is_named_when_nobody_works():
