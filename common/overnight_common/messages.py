@@ -7,11 +7,14 @@ Nothing here imports NumPy: points and results are opaque bytes to everyone but 
 from __future__ import annotations
 
 import enum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from overnight_common.errors import DecodeError, EncodeError, NewerVersionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 8 * 1024 * 1024
@@ -191,9 +194,11 @@ def _make_encodable(message: msgspec.Struct, name: str) -> None:
         msgspec.structs.force_setattr(message, name, text.encode("utf-8", "replace").decode("utf-8"))
 
 
+_ARRAY_16 = b"\xdc"  # how MessagePack begins an array; a single reply is a map
 _encoder = msgspec.msgpack.Encoder()
 _task_decoder = msgspec.msgpack.Decoder(Task)
 _reply_decoder = msgspec.msgpack.Decoder(Reply)
+_replies_decoder = msgspec.msgpack.Decoder(list[Reply])
 _address_decoder = msgspec.msgpack.Decoder(TaskAddress)
 
 
@@ -225,13 +230,17 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes, what: str) -> An
                 f"{what} of version {_version_of(body)}; this is version {VERSION}: update Overnight here"
             ) from error
         raise DecodeError(f"not a {what}: {error}") from error
-    if message.v > VERSION:
-        raise NewerVersionError(
-            f"{what} of version {message.v}; this is version {VERSION}: update Overnight here"
-        )
-    if message.v < 1:
-        raise DecodeError(f"not a {what}: version {message.v}")
+    _check_version(message.v, what)
     return message
+
+
+def _check_version(version: int, what: str) -> None:
+    if version > VERSION:
+        raise NewerVersionError(
+            f"{what} of version {version}; this is version {VERSION}: update Overnight here"
+        )
+    if version < 1:
+        raise DecodeError(f"not a {what}: version {version}")
 
 
 def _version_of(body: bytes) -> int:
@@ -254,6 +263,28 @@ def decode_task(body: bytes) -> Task:
 def decode_reply(body: bytes) -> Reply:
     """Return the reply in `body`; raises as `decode_task` does."""
     return _decode(_reply_decoder, body, "reply")  # type: ignore[no-any-return]
+
+
+def bundle(replies: Sequence[bytes]) -> bytes:
+    """Return the body of one message that carries encoded replies, at most 65,535; a single one stays as it is."""
+    if len(replies) == 1:
+        return replies[0]
+    return _ARRAY_16 + len(replies).to_bytes(2, "big") + b"".join(replies)
+
+
+def decode_replies(body: bytes) -> list[Reply]:
+    """Return the replies in a message, one or several; raises as `decode_task` does."""
+    if not body.startswith(_ARRAY_16):
+        return [decode_reply(body)]
+    try:
+        replies = _replies_decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise DecodeError(f"not a bundle of replies: {error}") from error
+    for reply in replies:
+        _check_version(reply.v, "reply")
+    if not replies:
+        raise DecodeError("not a bundle of replies: it is empty")
+    return replies
 
 
 def decode_address(body: bytes) -> TaskAddress:

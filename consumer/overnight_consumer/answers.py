@@ -14,11 +14,14 @@ from overnight_common.messages import (
     Reply,
     Task,
     TaskAddress,
+    bundle,
     decode_reply,
     encode,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from overnight_consumer.held import Held
 
 PROGRESS_FIRST_SECONDS = 5.0
@@ -65,9 +68,19 @@ def running(held: Held, consumer: str, device: str, seconds: float) -> bytes:
     return reply_to(held.task, consumer=consumer, running_seconds=seconds, slot=held.slot, device=device)
 
 
-def dead_letter_of(reply: Message, reply_queue: str, reason: str) -> Message:
+def message_of(answered: Sequence[Held]) -> Message:
+    """Return the message that carries the replies to tasks of one job."""
+    first = answered[0].task
+    name = f"{first.job}/{first.start}-{first.stop}/{first.attempt}"
+    if len(answered) > 1:
+        name += f" and {len(answered) - 1} more"
+    return Message(bundle([held.reply for held in answered]), "reply", name)
+
+
+def dead_letter_of(held: Held, reason: str) -> Message:
     """Return what to put to the dead letters when nobody reads the queue of a reply."""
-    headers = {"reason": reason, "from_queue": reply_queue, "original_type": "reply"}
+    reply = message_of([held])
+    headers = {"reason": reason, "from_queue": held.task.reply_to, "original_type": "reply"}
     return Message(reply.body, "dead", reply.message_id, headers)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from overnight_common.brokers.base import Delivery, Message
+    from overnight_common.brokers.base import Delivery
     from overnight_common.messages import Task
     from overnight_consumer.intake import Intake
 
@@ -42,7 +42,7 @@ class Held:
         slot: number of the slot that runs or ran it, 0 if none.
         dispatched_at: monotonic seconds; 0 if not yet.
         running_said_at: monotonic seconds of the last `running` reply.
-        reply: the reply that is to be confirmed.
+        reply: the encoded reply that is to be confirmed; empty before.
         outcome: what it tells: `done` or a cause; empty before.
         run_seconds: how long the method ran, 0 if it did not.
         sent_at: monotonic seconds of its latest publication.
@@ -60,7 +60,7 @@ class Held:
     dispatched_at: float = 0.0
     running_said_at: float = 0.0
     long: bool = False
-    reply: Message | None = None
+    reply: bytes = b""
     outcome: str = ""
     run_seconds: float = 0.0
     sent_at: float = 0.0

@@ -387,9 +387,9 @@ class Tasks:
         reason = f"nobody has seen its reply queue {held.task.reply_to} for a minute"
         if held.stage is Stage.WAITING:
             self._give_up_on(held, reason)
-        elif held.stage is Stage.ANSWERED and held.reply is not None:
+        elif held.stage is Stage.ANSWERED:
             log.warning("the reply to %s goes to the dead letters: %s", name_of(held.task), reason)
-            letter = answers.dead_letter_of(held.reply, held.task.reply_to, reason)
+            letter = answers.dead_letter_of(held, reason)
             self._broker.publish(DEAD_QUEUE, letter, partial(self._buried, held))
 
     def _buried(self, held: Held, error: PublishError | None) -> None:

@@ -8,6 +8,7 @@ the old copy is acked.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from datetime import UTC, datetime
 
 from overnight_common.brokers.base import DEAD_QUEUE, Broker, Delivery, Message
 from overnight_common.errors import BadInputError, DecodeError, PublishError
-from overnight_common.messages import decode_reply, decode_task
+from overnight_common.messages import decode_replies, decode_task
 
 MOST_LETTERS = 10_000
 QUIET_SECONDS = 1.0
@@ -48,11 +49,10 @@ class Letter:
 
     def meaning(self) -> str:
         """Return what the bytes say, for a person."""
-        for decode in (decode_task, decode_reply):
-            try:
-                return str(decode(self.body))
-            except DecodeError:
-                continue
+        with contextlib.suppress(DecodeError):
+            return str(decode_task(self.body))
+        with contextlib.suppress(DecodeError):
+            return "\n".join(map(str, decode_replies(self.body)))
         return repr(self.body[:2000])
 
 
@@ -185,6 +185,6 @@ async def reclaim_replies(broker: Broker, job: str, reply_queue: str) -> int:
 
 def _job_of(letter: Letter) -> str | None:
     try:
-        return decode_reply(letter.body).job
+        return decode_replies(letter.body)[0].job
     except DecodeError:
         return None

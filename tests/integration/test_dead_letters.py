@@ -7,7 +7,7 @@ import pytest
 from overnight_common.brokers.base import DEAD_QUEUE, Delivery, Message, reply_queue, task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import BadInputError
-from overnight_common.messages import VERSION, Reply, encode
+from overnight_common.messages import VERSION, Reply, bundle, encode
 from overnight_producer.letters import READ_OFTEN, chosen, reclaim_replies, replay, send, with_letters
 from support.broker_use import opened
 
@@ -158,13 +158,14 @@ def test_buried_replies_of_a_job_are_reclaimed_and_nothing_else_is(broker):
         await broker.declare(queue)
         for body, kind in (
             (reply("ours"), "reply"),
+            (bundle([reply("ours"), reply("ours")]), "reply"),
             (reply("other"), "reply"),
             (b"x", "reply"),
             (b"y", "task"),
         ):
             assert await send(broker, DEAD_QUEUE, dead(body, "delivered too often", queue, kind)) is None
-        assert await reclaim_replies(broker, "ours", queue) == 1
-        assert (await broker.depth(queue)).ready == 1
+        assert await reclaim_replies(broker, "ours", queue) == 2
+        assert (await broker.depth(queue)).ready == 2
         assert len(await read_until(broker, 3)) == 3
         assert await reclaim_replies(broker, "ours", queue) == 0
 

@@ -21,7 +21,7 @@ def without_acks() -> None:
         threading.Event().wait()
         raise AssertionError("nobody sets it")
 
-    driver.usable_reply = hold  # type: ignore[assignment]
+    driver.usable_replies = hold
 
 
 def jumping_clock() -> None:

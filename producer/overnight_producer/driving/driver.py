@@ -18,7 +18,7 @@ from overnight_common.awake import awake_seconds
 from overnight_common.brokers.base import DEAD_QUEUE, BrokerState, Delivery, Message, reply_queue
 from overnight_common.brokers.patience import AGAIN_SECONDS, patiently
 from overnight_common.dead_letters import bury
-from overnight_common.errors import BrokerUnreachableError, DecodeError, OvernightError, PublishError
+from overnight_common.errors import BrokerUnreachableError, OvernightError, PublishError
 from overnight_producer.driving.batching import Pace, expected_seconds, measured, next_points
 from overnight_producer.driving.driver_settings import DriverSettings
 from overnight_producer.driving.ending import (
@@ -31,7 +31,7 @@ from overnight_producer.driving.ending import (
 from overnight_producer.driving.live_window import LiveWindow
 from overnight_producer.driving.observer import NOBODY, Cycle, DriveObserver
 from overnight_producer.driving.rates import Rates
-from overnight_producer.driving.reading import usable_reply
+from overnight_producer.driving.reading import usable_replies
 from overnight_producer.driving.reckoning import Observer, Reckoning
 from overnight_producer.driving.share import QueueShare
 from overnight_producer.driving.silence import Silences
@@ -45,6 +45,7 @@ from overnight_producer.letters import reclaim_replies
 if TYPE_CHECKING:
     from overnight_common.brokers.base import Broker
     from overnight_common.datasets import DataSet
+    from overnight_common.messages import Reply
     from overnight_producer.jobs.jobfile import JobFile
     from overnight_producer.jobs.records import Request
     from overnight_producer.jobs.transaction import Transaction
@@ -275,10 +276,13 @@ class Driver:
         deliveries, self._arrived = self._arrived, []
         failed, self._failed_publishes = self._failed_publishes, []
         outgoing: list[tuple[Range, Message]] = []
-        acks: list[Delivery] = []
+        faults: list[str] = []
         with self._job.commit() as tx:
             for delivery in deliveries:
-                self._take(tx, delivery, now, acks)
+                replies, fault = usable_replies(delivery.message.body, self._spec)
+                faults.append(fault)
+                for reply in replies:
+                    self._take(tx, reply, now)
             for range_, error in failed:
                 if self._worklist.get(range_.start, range_.stop) == range_:
                     self._reckoning.publish_failed(tx, range_, error, now)
@@ -293,8 +297,11 @@ class Driver:
             self._cycled.commit_seconds = time.monotonic() - ready_at
         self._onlooker.cycled(self._cycled)
         self._cycled = Cycle()
-        for delivery in acks:
-            self._broker.ack(delivery)
+        for delivery, fault in zip(deliveries, faults, strict=True):
+            if fault:
+                bury(self._broker, delivery, fault)
+            else:
+                self._broker.ack(delivery)
         for range_, message in outgoing:
             self._publish(range_, message)
         self._look_for_the_end()
@@ -304,13 +311,7 @@ class Driver:
         self._housekeeping_due = awake_seconds() + HOUSEKEEPING_SECONDS
         self._cycle()
 
-    def _take(self, tx: Transaction, delivery: Delivery, now: float, acks: list[Delivery]) -> None:
-        try:
-            reply = usable_reply(delivery.message.body, self._spec)
-        except DecodeError as error:
-            bury(self._broker, delivery, str(error))
-            return
-        acks.append(delivery)
+    def _take(self, tx: Transaction, reply: Reply, now: float) -> None:
         if reply.start == reply.stop:
             self._silences.probe_back(reply.attempt, now)
             return

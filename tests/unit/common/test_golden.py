@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from overnight_common.messages import Encoded, Task, decode_reply, decode_task
+from overnight_common.messages import Encoded, Task, decode_replies, decode_reply, decode_task
 from overnight_common.values import decode_values
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -21,6 +21,10 @@ def test_a_message_written_long_ago_is_read(name):
     decode = decode_task if isinstance(message, Task) else decode_reply
 
     assert decode((GOLDEN / f"{name}.v1.bin").read_bytes()) == message
+
+
+def test_replies_that_were_sent_together_long_ago_are_read():
+    assert decode_replies((GOLDEN / "replies.v1.bin").read_bytes()) == make.golden_bundle()
 
 
 @pytest.mark.parametrize("name", sorted(make.golden_values()))
@@ -38,4 +42,4 @@ def test_values_written_long_ago_are_read(name):
 def test_every_golden_file_has_its_test():
     names = {path.name.removesuffix(".v1.bin") for path in GOLDEN.glob("*.bin")}
 
-    assert names == set(make.golden_messages()) | set(make.golden_values())
+    assert names == {"replies"} | set(make.golden_messages()) | set(make.golden_values())

@@ -18,6 +18,8 @@ from overnight_common.messages import (
     Reply,
     Task,
     decode_address,
+    bundle,
+    decode_replies,
     decode_reply,
     decode_task,
     encode,
@@ -88,6 +90,28 @@ def test_any_reply_arrives_as_it_was_sent(reply):
     assert decode_reply(encode(reply)) == reply
 
 
+@given(st.lists(replies(), min_size=1, max_size=20))
+def test_any_replies_arrive_together_as_they_were_sent(replies):
+    assert decode_replies(bundle([encode(reply) for reply in replies])) == replies
+
+
+@pytest.mark.parametrize("change", [{"v": 0}, {"start": 8}, {"kind": "failed"}])
+def test_a_bundle_with_a_reply_of_the_wrong_form_is_refused(change):
+    wrong = msgspec.msgpack.encode({**msgspec.msgpack.decode(encode(REPLY)), **change})
+
+    with pytest.raises(DecodeError):
+        decode_replies(bundle([encode(REPLY), wrong]))
+    with pytest.raises(DecodeError):
+        decode_replies(bundle([]))
+
+
+def test_a_bundle_of_a_newer_version_is_named():
+    newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(encode(REPLY)), "v": VERSION + 1})
+
+    with pytest.raises(NewerVersionError, match="update Overnight"):
+        decode_replies(bundle([encode(REPLY), newer]))
+
+
 @given(tasks(), st.dictionaries(st.from_regex(r"new_[a-z]{1,5}", fullmatch=True), plain, max_size=3))
 def test_fields_that_a_later_release_adds_are_passed_over(task, added):
     fields = msgspec.msgpack.decode(encode(task))
@@ -151,13 +175,15 @@ def test_a_failure_comes_with_failed_replies_and_no_others():
 
 
 def decodes_or_raises_one_error(body):
-    for decode in (decode_task, decode_reply, decode_address):
+    for decode in (decode_task, decode_reply, decode_replies, decode_address):
         with contextlib.suppress(DecodeError):
             decode(body)
 
 
 @given(st.binary(max_size=200))
 @example(b"\x91" * 100_000)
+@example(b"\xdc\xff\xff")
+@example(b"\xdc\x00\x01" * 30_000)
 @example(b"\x81\xa1v" * 20_000)
 @example(b"\xdf\xff\xff\xff\xff")
 @example(b"\xdd\xff\xff\xff\xff")
@@ -167,7 +193,7 @@ def test_any_bytes_decode_or_raise_one_named_error(body):
     decodes_or_raises_one_error(body)
 
 
-@given(st.sampled_from([encode(TASK), encode(REPLY)]), st.data())
+@given(st.sampled_from([encode(TASK), encode(REPLY), bundle([encode(REPLY)] * 3)]), st.data())
 @settings(max_examples=500, deadline=None)
 def test_a_damaged_message_decodes_or_raises_one_named_error(body, data):
     damaged = bytearray(body)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from overnight_common.messages import Cause, DataReference, Encoded, Failure, Reply, Task, encode
+from overnight_common.messages import Cause, DataReference, Encoded, Failure, Reply, Task, bundle, encode
 from overnight_common.values import encode_values
 
 HERE = Path(__file__).parent
@@ -90,8 +90,14 @@ def golden_messages() -> dict[str, Task | Reply]:
     }
 
 
+def golden_bundle() -> list[Reply]:
+    """Return replies that travel together."""
+    return [message for message in golden_messages().values() if isinstance(message, Reply)]
+
+
 def main() -> None:
     """Write what is not there yet."""
+    write("replies", bundle([encode(reply) for reply in golden_bundle()]))
     for name, values in golden_values().items():
         write(name, encode_values(values, len(values)).body)
     for name, message in golden_messages().items():

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from overnight_common.errors import DecodeError
-from overnight_common.messages import VERSION, Encoded, Reply, encode
+from overnight_common.messages import VERSION, Encoded, Reply, bundle, encode
 from overnight_common.values import encode_values
 from overnight_producer.driving.ending import tasks_on_trial, why_hopeless, why_nobody_works
-from overnight_producer.driving.reading import usable_reply
+from overnight_producer.driving.reading import usable_replies
 from support.job_files import spec_of
 
 TORN = Encoded("npy", encode_values(np.zeros(2), 2).body[:-1])
@@ -21,14 +20,24 @@ def body(job, start=2, stop=4, result=Encoded("json", b"[1, 2]")):  # noqa: B008
 
 def test_a_reply_to_this_job_is_read():
     spec = spec_of(10)
-    assert usable_reply(body(spec.id), spec).stop == 4
+    (reply,), fault = usable_replies(body(spec.id), spec)
+    assert reply.stop == 4
+    assert not fault
+
+
+def test_of_replies_that_came_together_the_usable_ones_are_read_and_the_others_are_named():
+    spec = spec_of(10)
+    together = bundle([body(spec.id), body("another"), body(spec.id, 4, 6), body(spec.id, 9, 11)])
+    replies, fault = usable_replies(together, spec)
+    assert [reply.start for reply in replies] == [2, 4]
+    assert fault == f"a reply for [2, 4) of job another; a reply for [9, 11) of job {spec.id}"
 
 
 @pytest.mark.parametrize(
     ("job", "fields", "reason"),
     [
         ("another", {}, "of job another"),
-        (None, {"stop": 11}, r"a reply for \[2, 11\)"),
+        (None, {"stop": 11}, "a reply for [2, 11)"),
         (None, {"result": Encoded("json", b"[1]")}, "other than 2 results"),
         (None, {"result": Encoded("npy", b"no array")}, "other than 2 results"),
         (None, {"result": TORN}, "other than 2 results"),
@@ -36,13 +45,15 @@ def test_a_reply_to_this_job_is_read():
 )
 def test_what_cannot_be_of_this_job_is_refused_with_the_reason(job, fields, reason):
     spec = spec_of(10)
-    with pytest.raises(DecodeError, match=reason):
-        usable_reply(body(job or spec.id, **fields), spec)
+    replies, fault = usable_replies(body(job or spec.id, **fields), spec)
+    assert not replies
+    assert reason in fault
 
 
 def test_what_is_no_reply_is_refused():
-    with pytest.raises(DecodeError, match="not a reply"):
-        usable_reply(b"hello", spec_of(10))
+    replies, fault = usable_replies(b"hello", spec_of(10))
+    assert not replies
+    assert "not a reply" in fault
 
 
 @pytest.mark.parametrize(
@@ -74,5 +85,6 @@ def test_who_accuses_itself_is_named_when_nobody_works():
 def test_a_reply_with_figures_that_the_job_file_cannot_hold_is_refused(figures):
     spec = spec_of(10)
     reply = Reply(VERSION, spec.id, 2, 4, 1, "done", "desk", **figures)
-    with pytest.raises(DecodeError, match="figures"):
-        usable_reply(encode(reply), spec)
+    replies, fault = usable_replies(encode(reply), spec)
+    assert not replies
+    assert "figures" in fault
