@@ -107,12 +107,22 @@ class Histogram:
     def _empty(self) -> list[float]:
         return [0.0] * (len(self._family.bounds) + 2)  # the buckets, infinity, and the sum
 
+    def _cells(self, labels: Labels) -> list[float]:
+        try:
+            return self._values[labels]
+        except KeyError:
+            self._values[labels] = self._empty()
+            return self._values[labels]
+
+    def observe_alike(self, seconds: float, times: int) -> None:
+        """Add one duration so many times."""
+        cells = self._cells(())
+        cells[bisect_left(self._bounds, seconds)] += times
+        cells[-1] += seconds * times
+
     def observe(self, *seconds: float, labels: Labels = ()) -> None:
         """Add durations; many at once cost less than one by one."""
-        try:
-            cells = self._values[labels]
-        except KeyError:
-            cells = self._values[labels] = self._empty()
+        cells = self._cells(labels)
         bounds = self._bounds
         for each in seconds:
             cells[bisect_left(bounds, each)] += 1

@@ -45,8 +45,6 @@ class Held:
         reply: the encoded reply that is to be confirmed; empty before.
         outcome: what it tells: `done` or a cause; empty before.
         run_seconds: how long the method ran, 0 if it did not.
-        sent_at: monotonic seconds of its latest publication.
-        confirm_seconds: how long its confirm took.
         wait_noted: whoever looks on knows how long it waited.
     """
 
@@ -63,6 +61,4 @@ class Held:
     reply: bytes = b""
     outcome: str = ""
     run_seconds: float = 0.0
-    sent_at: float = 0.0
-    confirm_seconds: float = 0.0
     wait_noted: bool = False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from overnight_common.loading import known_methods
@@ -122,16 +122,7 @@ FAMILIES = (
 
 UNKNOWN_METHOD = "unknown"
 COMMAND_METHOD = "command"
-
-
-@dataclass(slots=True)
-class _Alike:
-    """Gather tasks of one queue and one method."""
-
-    waits: list[float] = field(default_factory=list)
-    runs: list[float] = field(default_factory=list)
-    tasks: int = 0
-    points: int = 0
+_ALIKE = attrgetter("intake.queue", "task.method", "outcome")
 
 
 class ConsumerMetrics:
@@ -154,7 +145,6 @@ class ConsumerMetrics:
         self._cores = settings.cores
         self._served = {name for name in settings.methods if ":" in name or name in known_methods()}
         self._pids: dict[int, int] = {}  # of each child -> number of its slot
-        self._confirmed: list[Held] = []
         self._sight = Sight(slots=(SlotSight(SlotState.STOPPED, 0.0, 0.0, None),) * settings.slots)
         self._read_gpus = gpus.reader()
         numbers = range(1, settings.slots + 1)
@@ -179,9 +169,12 @@ class ConsumerMetrics:
 
     # Hooks
 
-    def confirmed(self, held: Held) -> None:
-        """Keep a task for the next `seen`: many at a time cost less than one by one."""
-        self._confirmed.append(held)
+    def confirmed(self, answered: Sequence[Held], seconds: float) -> None:
+        """Count tasks; what is alike is counted together, for a task may take no longer than to be counted."""
+        self._confirm.observe_alike(seconds, len(answered))
+        wall_ahead = self._wall() - self._monotonic()
+        for (queue, method, outcome), alike in groupby(answered, _ALIKE):
+            self._count(queue_label(queue), self._method(method, outcome), outcome, alike, wall_ahead)
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
         """Count a start."""
@@ -198,53 +191,43 @@ class ConsumerMetrics:
         self._pauses.add((queue_label(queue),))
 
     def seen(self, sight: Sight) -> None:
-        """Count the tasks confirmed since the last time, and keep how things are."""
-        confirmed, self._confirmed = self._confirmed, []
+        """Keep how things are, and count how long those waited that run now."""
         wall_ahead = self._wall() - self._monotonic()
-        if confirmed:
-            self._confirm.observe(*[held.confirm_seconds for held in confirmed])
-            self._count(confirmed, wall_ahead)
         for slot in sight.slots:
             if slot.held is not None and (wait := _wait_of(slot.held, wall_ahead)) is not None:
                 self._wait.observe(wait, labels=(queue_label(slot.held.intake.queue),))
         self._sight = sight
 
-    def _count(self, confirmed: list[Held], wall_ahead: float) -> None:
-        """Count tasks; what is alike is gathered first, for a task may take no longer than to be counted."""
-        alike: defaultdict[tuple[str, str], _Alike] = defaultdict(_Alike)
-        for held in confirmed:
+    def _count(self, queue: str, method: str, outcome: str, alike: Iterator[Held], wall_ahead: float) -> None:
+        waits, runs = [], []
+        tasks = points = 0
+        for held in alike:
             task = held.task
-            points = task.stop - task.start
-            if points == 0:
+            if task.start == task.stop:
                 continue  # a probe is no task
-            queue = queue_label(held.intake.queue)
-            found = alike[queue, self._method(held)]
+            tasks += 1
+            points += task.stop - task.start
             if (wait := _wait_of(held, wall_ahead)) is not None:
-                found.waits.append(wait)
+                waits.append(wait)
             if held.run_seconds > 0:
-                found.runs.append(held.run_seconds)
-            if held.outcome == DONE:
-                found.tasks += 1
-                found.points += points
-            else:
-                self._tasks_failed.add((queue, held.outcome))
-        for labels, found in alike.items():
-            if found.waits:
-                self._wait.observe(*found.waits, labels=labels[:1])
-            if found.runs:
-                self._run.observe(*found.runs, labels=labels)
-            if found.tasks:
-                self._tasks_done.add(labels, found.tasks)
-                self._points_done.add(labels, found.points)
+                runs.append(held.run_seconds)
+        if waits:
+            self._wait.observe(*waits, labels=(queue,))
+        if runs:
+            self._run.observe(*runs, labels=(queue, method))
+        if tasks and outcome == DONE:
+            self._tasks_done.add((queue, method), tasks)
+            self._points_done.add((queue, method), points)
+        elif tasks:
+            self._tasks_failed.add((queue, outcome), tasks)
 
-    def _method(self, held: Held) -> str:
+    def _method(self, name: str, outcome: str) -> str:
         """Return the label of a task's method: a closed set, whatever messages say."""
-        name = held.task.method
         if name in self._served:
             return name
         if name.startswith(COMMAND_PREFIX):
             return COMMAND_METHOD
-        if held.outcome == DONE:
+        if outcome == DONE:
             self._served.add(name)  # marked in a module that is served: it did a task, so it is one of ours
             return name
         return UNKNOWN_METHOD

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from overnight_consumer.deaths import ExitReason
     from overnight_consumer.held import Held
     from overnight_consumer.slot_states import SlotState, StartReason
@@ -58,11 +60,12 @@ class Sight:
 class Observer(Protocol):
     """Hear what happens; every call comes from the loop, and what it raises goes no further (`shielded`).
 
-    Tasks may be many: `confirmed` is the only call for each of them. All else is rare, or has its own pace.
+    Tasks may be many: only `confirmed` is called for them, and for several at a time. All else is rare, or has
+    its own pace.
     """
 
-    def confirmed(self, held: Held) -> None:
-        """The broker has the reply to a task safely; `held` says what it tells and how long all took."""
+    def confirmed(self, answered: Sequence[Held], seconds: float) -> None:
+        """The broker has the replies to tasks safely, which took it so long; each `Held` says what it was told."""
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
         """A slot has started a child."""
@@ -80,7 +83,7 @@ class Observer(Protocol):
 class Nobody:
     """Be the observer when nobody looks on."""
 
-    def confirmed(self, held: Held) -> None:
+    def confirmed(self, answered: Sequence[Held], seconds: float) -> None:
         """Do nothing."""
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:

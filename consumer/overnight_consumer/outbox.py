@@ -33,7 +33,7 @@ class Outbox:
 
     Args:
         broker: where to.
-        on_confirmed: the broker has the reply safely; now the task may be acked.
+        on_confirmed: the broker has these replies safely, which took it so many seconds; now the tasks may be acked.
         on_unroutable: there is no such reply queue.
         on_too_large: the reply is over the limit; called with the broker's words.
     """
@@ -41,7 +41,7 @@ class Outbox:
     def __init__(
         self,
         broker: Broker,
-        on_confirmed: Callable[[Held], None],
+        on_confirmed: Callable[[list[Held], float], None],
         on_unroutable: Callable[[Held], None],
         on_too_large: Callable[[Held, str], None],
     ) -> None:
@@ -76,17 +76,12 @@ class Outbox:
         if self._broker.state is BrokerState.DISCONNECTED:
             self._kept += together
             return
-        now = time.monotonic()
-        for held in together:
-            held.sent_at = now
-        self._broker.publish(
-            together[0].task.reply_to, message_of(together), partial(self._settled, together)
-        )
+        settled = partial(self._settled, together, time.monotonic())
+        self._broker.publish(together[0].task.reply_to, message_of(together), settled)
 
-    def _settled(self, together: list[Held], error: PublishError | None) -> None:
+    def _settled(self, together: list[Held], sent_at: float, error: PublishError | None) -> None:
         if error is None:
-            for held in together:
-                self._on_confirmed(held)
+            self._on_confirmed(together, time.monotonic() - sent_at)
         elif isinstance(error, UnroutableError):
             for held in together:
                 self._on_unroutable(held)

@@ -320,13 +320,14 @@ class Tasks:
         )
         self.outbox.send(held, body)
 
-    def _confirmed(self, held: Held) -> None:
-        if held.stage is Stage.ANSWERED:
+    def _confirmed(self, answered: list[Held], seconds: float) -> None:
+        wanted = [held for held in answered if held.stage is Stage.ANSWERED]
+        for held in wanted:
             self._drop(held)
-            held.confirm_seconds = self.active_at - held.sent_at
-            self._observer.confirmed(held)
-            if self._suspects:
-                self._dispatch()
+        if wanted:
+            self._observer.confirmed(wanted, seconds)
+        if self._suspects:
+            self._dispatch()
 
     def _too_large(self, held: Held, words: str) -> None:
         self._reply(held, answers.result_too_large(words))

@@ -80,11 +80,9 @@ def at_work(*tasks):
 # Tasks
 
 
-def confirm(metrics, *tasks):
-    """Let tasks be confirmed, and time pass until they are counted."""
-    for each in tasks:
-        metrics.confirmed(each)
-    metrics.seen(Sight())
+def confirm(metrics, *tasks, seconds=0.25):
+    """Let tasks be confirmed together."""
+    metrics.confirmed(tasks, seconds)
 
 
 def test_points_and_tasks_are_counted_when_the_reply_is_confirmed(metrics):
@@ -100,6 +98,31 @@ def test_failures_are_counted_by_cause_and_bring_no_points(metrics):
     confirm(metrics, held(outcome=Cause.KILLED_BY_SIGNAL.value))
     assert seen_in(metrics, "consumer_tasks_failed_total") == {("default", "killed_by_signal"): 1}
     assert seen_in(metrics, "consumer_points_done_total") == {}
+
+
+def test_tasks_whose_replies_travelled_together_are_counted_one_by_one(metrics):
+    failed = Cause.KILLED_BY_SIGNAL.value
+    confirm(
+        metrics,
+        held(count=7, outcome=DONE, ran=0.5),
+        held(count=0, outcome=DONE),
+        held("toys:other", outcome=DONE, ran=1.0),
+        held(outcome=failed),
+        held(count=3, outcome=DONE, ran=0.25),
+        seconds=0.125,
+    )
+    assert seen_in(metrics, "consumer_tasks_done_total") == {
+        ("default", "toys:double"): 2,
+        ("default", "toys:other"): 1,
+    }
+    assert seen_in(metrics, "consumer_points_done_total")["default", "toys:double"] == 10
+    assert seen_in(metrics, "consumer_tasks_failed_total") == {("default", failed): 1}
+    assert {at: run.sum for at, run in seen_in(metrics, "consumer_run_seconds").items()} == {
+        ("default", "toys:double"): 0.75,
+        ("default", "toys:other"): 1.0,
+    }
+    (confirmed,) = values(metrics, "consumer_confirm_seconds").values()
+    assert (sum(confirmed.counts), confirmed.sum) == (5, 5 * 0.125)
 
 
 def test_a_probe_is_no_task(metrics):

@@ -45,7 +45,12 @@ class Told:
     def __init__(self, broker):
         self.of = {}
         note = partial(partial, self._note)
-        self.outbox = Outbox(broker, note("confirmed"), note("unroutable"), note("too large"))
+        self.outbox = Outbox(broker, self._confirmed, note("unroutable"), note("too large"))
+
+    def _confirmed(self, together, seconds):
+        assert 0 <= seconds < 10
+        for held in together:
+            self._note("confirmed", held)
 
     def _note(self, what, held, *_words):
         assert held.task.start not in self.of
