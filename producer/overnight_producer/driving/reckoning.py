@@ -147,7 +147,7 @@ class Reckoning:
         if not isinstance(decision, Running):
             self._silences.forget(range_.start)
         delay_seconds = decision.delay_seconds if isinstance(decision, Again) else 0.0
-        successors = apply(range_, decision, time.time(), failure.cause if failure else None)
+        successors = apply(range_, decision, failure.cause if failure else None)
         for successor in tx.replace(range_, successors):
             if successor.state is RangeState.GIVEN_UP:
                 self.given_up += successor.points

@@ -175,13 +175,15 @@ class JobFile:
     def given_up(self) -> list[tuple[Range, FailureRow | None]]:
         """Return the given-up ranges in order, each with its last failure."""
         failure_columns = ", ".join("f." + name.strip() for name in FAILURE_COLUMNS.split(","))
-        range_columns = ", ".join("r." + name.strip() for name in RANGE_COLUMNS.split(","))
+        range_names = RANGE_COLUMNS.split(",")
+        range_columns = ", ".join("r." + name.strip() for name in range_names)
         rows = self._rows(
             f"SELECT {range_columns}, {failure_columns} FROM ranges r LEFT JOIN failures f ON f.id ="  # noqa: S608 - constants
             " (SELECT MAX(id) FROM failures WHERE start = r.start AND stop = r.stop)"
             " WHERE r.state = 'given_up' ORDER BY r.start"
         )
-        return [(range_of(row[:8]), None if row[8] is None else _failure_of(row[8:])) for row in rows]
+        found = ((row[: len(range_names)], row[len(range_names) :]) for row in rows)
+        return [(range_of(each), None if why[0] is None else _failure_of(why)) for each, why in found]
 
     def failures(self, limit: int = -1) -> list[FailureRow]:
         """Return the failed attempts, the latest first, at most `limit` of them (-1: all)."""

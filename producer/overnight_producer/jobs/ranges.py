@@ -37,7 +37,6 @@ class Range:
         attempt: number of its latest publication; 0 if it was never published. Never goes back.
         charged: how many failures count on its budget.
         half: True if it came from a split: it gets fewer attempts before it is split again.
-        not_before: Unix time in seconds before which it is not published again.
         last_cause: why the latest attempt failed, None if none did.
     """
 
@@ -47,7 +46,6 @@ class Range:
     attempt: int = 0
     charged: int = 0
     half: bool = False
-    not_before: float = 0.0
     last_cause: Cause | None = None
 
     @property
@@ -222,13 +220,12 @@ def publish_failed(range_: Range, error: PublishError, policy: Policy, jitter: f
     return Again(_wait(range_.attempt - 1, policy, jitter), charged=False)
 
 
-def apply(range_: Range, decision: Decision, now_seconds: float, cause: Cause | None = None) -> list[Range]:
+def apply(range_: Range, decision: Decision, cause: Cause | None = None) -> list[Range]:
     """Return the ranges that take the place of `range_` in the table.
 
     Args:
         range_: as it is now.
         decision: what was decided about it.
-        now_seconds: Unix time.
         cause: why it failed, remembered in `last_cause`.
     """
     match decision:
@@ -236,15 +233,9 @@ def apply(range_: Range, decision: Decision, now_seconds: float, cause: Cause | 
             return []
         case Split(left, right):
             return [replace(left, last_cause=cause), replace(right, last_cause=cause)]
-        case Again(delay_seconds, charged):
-            again = replace(
-                range_,
-                state=RangeState.WAITING,
-                charged=range_.charged + charged,
-                not_before=now_seconds + delay_seconds,
-                last_cause=cause,
-            )
-            return [again]
+        case Again(_delay_seconds, charged):
+            waiting = RangeState.WAITING
+            return [replace(range_, state=waiting, charged=range_.charged + charged, last_cause=cause)]
         case GiveUp(failure):
             return [
                 replace(
@@ -264,12 +255,12 @@ def published(range_: Range) -> Range:
 
 def recalled(range_: Range) -> Range:
     """Return a range in flight as it is when its task is void (a new epoch): waiting, nothing charged."""
-    return replace(range_, state=RangeState.WAITING, not_before=0.0)
+    return replace(range_, state=RangeState.WAITING)
 
 
 def retried(range_: Range) -> Range:
     """Return a given-up range with a fresh budget; its attempts go on counting."""
-    return replace(range_, state=RangeState.WAITING, charged=0, not_before=0.0)
+    return replace(range_, state=RangeState.WAITING, charged=0)
 
 
 def _budget(range_: Range, policy: Policy) -> int:

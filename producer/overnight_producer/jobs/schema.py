@@ -30,7 +30,6 @@ CREATE TABLE ranges (
     attempt INTEGER NOT NULL,
     charged INTEGER NOT NULL,
     half INTEGER NOT NULL,
-    not_before REAL NOT NULL,
     last_cause TEXT,
     PRIMARY KEY (start, stop)
 ) WITHOUT ROWID;
@@ -95,7 +94,7 @@ SELECT stop - start, points_done, points_given_up,
 FROM job
 """
 
-RANGE_COLUMNS = "start, stop, state, attempt, charged, half, not_before, last_cause"
+RANGE_COLUMNS = "start, stop, state, attempt, charged, half, last_cause"
 
 FAILURE_COLUMNS = (
     "start, stop, attempt, cause, type, message, traceback, stderr_tail, consumer, slot, seconds,"

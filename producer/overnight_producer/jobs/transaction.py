@@ -68,7 +68,7 @@ class Transaction:
             self._given_up += range_.points
             self.written.points_given_up += range_.points
         self._execute(
-            f"INSERT OR REPLACE INTO ranges ({RANGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
+            f"INSERT OR REPLACE INTO ranges ({RANGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - a constant
             (
                 range_.start,
                 range_.stop,
@@ -76,7 +76,6 @@ class Transaction:
                 range_.attempt,
                 range_.charged,
                 range_.half,
-                range_.not_before,
                 range_.last_cause.value if range_.last_cause else None,
             ),
         )
@@ -313,7 +312,7 @@ def touching_ranges(execute: Execute, start: int, stop: int) -> list[Range]:
 
 def range_of(row: tuple[Any, ...]) -> Range:
     """Return the range in a row of RANGE_COLUMNS."""
-    start, stop, state, attempt, charged, half, not_before, cause = row
+    start, stop, state, attempt, charged, half, cause = row
     return Range(
         start,
         stop,
@@ -321,7 +320,6 @@ def range_of(row: tuple[Any, ...]) -> Range:
         attempt,
         charged,
         bool(half),
-        not_before,
         Cause(cause) if cause else None,
     )
 

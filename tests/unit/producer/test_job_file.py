@@ -194,7 +194,7 @@ def test_a_late_result_of_a_split_range_settles_its_halves(job):
     left, right = Range(0, 2, half=True), Range(2, 4, half=True)
     with job.commit() as tx:
         tx.cut([whole, Range(4, 6)])
-        assert tx.replace(whole, apply(whole, Split(left, right), 0.0)) == [left, right]
+        assert tx.replace(whole, apply(whole, Split(left, right))) == [left, right]
     with job.commit() as tx:
         tx.add_result(0, 4, encode_values([0, 1, 2, 3], 4), 1.0, "c", 1, 1.0)
         assert [(each.start, each.stop) for each in tx.settle(0, 4)] == [(0, 2), (2, 4)]

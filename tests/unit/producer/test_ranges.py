@@ -105,7 +105,7 @@ def test_a_consumer_at_fault_costs_the_task_nothing(cause, points, charged):
     decision = fail(here, cause)
     assert isinstance(decision, Again)
     assert not decision.charged
-    (after,) = apply(here, decision, 100.0, cause)
+    (after,) = apply(here, decision, cause)
     assert (after.state, after.charged, after.attempt) == (RangeState.WAITING, charged, 50)
 
 
@@ -115,7 +115,7 @@ def test_several_points_get_two_attempts_before_they_are_split(cause):
     first = fail(here, cause)
     assert isinstance(first, Again)
     assert first.charged
-    (again,) = apply(here, first, 100.0, cause)
+    (again,) = apply(here, first, cause)
     second = fail(published(again), cause)
     assert second == Split(Range(10, 14, half=True), Range(14, 19, half=True))
 
@@ -139,11 +139,11 @@ def test_a_single_point_gets_the_whole_budget_and_is_then_given_up(cause, half):
         decision = fail(here, cause)
         assert isinstance(decision, Again)
         assert decision.charged
-        (here,) = apply(here, decision, 100.0, cause)
+        (here,) = apply(here, decision, cause)
     here = published(here)
     decision = fail(here, cause)
     assert decision == GiveUp(Failure(cause=cause, message="because"))
-    (here,) = apply(here, decision, 100.0)
+    (here,) = apply(here, decision)
     assert (here.state, here.attempt, here.charged, here.last_cause) == (RangeState.GIVEN_UP, 3, 3, cause)
 
 
@@ -158,10 +158,9 @@ def test_the_wait_is_at_most_a_fifth_of_a_second_first_then_doubles_up_to_a_minu
     assert shortest.delay_seconds == pytest.approx(0.1)
 
 
-def test_a_range_that_failed_waits_for_its_delay():
-    (after,) = apply(range_(), Again(0.25, charged=True), 1000.0, Cause.EXCEPTION)
-    assert after.not_before == 1000.25
-    assert after.last_cause is Cause.EXCEPTION
+def test_a_range_that_failed_waits_again_and_remembers_why():
+    (after,) = apply(range_(), Again(0.25, charged=True), Cause.EXCEPTION)
+    assert (after.state, after.charged, after.last_cause) == (RangeState.WAITING, 1, Cause.EXCEPTION)
 
 
 def test_a_vanished_task_is_published_again_at_once_on_the_budget():
@@ -195,7 +194,7 @@ def test_a_retry_renews_the_budget_and_never_an_attempt_number():
 
 
 def test_a_new_epoch_recalls_a_task_without_a_charge():
-    after = recalled(range_(state=RangeState.RUNNING, attempt=2, charged=1, not_before=9.0))
+    after = recalled(range_(state=RangeState.RUNNING, attempt=2, charged=1))
     assert (after.state, after.attempt, after.charged) == (RangeState.WAITING, 2, 1)
 
 

@@ -38,7 +38,6 @@ class ModelJob(RuleBasedStateMachine):
         self.done = set()  # points with a result
         self.published = []  # every (start, stop, attempt) that ever went out
         self.failures_since_retry = {}
-        self.now = 0.0
 
     # What the driver does
 
@@ -62,7 +61,7 @@ class ModelJob(RuleBasedStateMachine):
             assert here.points == 1
         if isinstance(decision, GiveUp) or getattr(decision, "charged", False):
             self.failures_since_retry[key] = self.failures_since_retry.get(key, 0) + 1
-        self.put_in_place(here, apply(here, decision, self.now, cause))
+        self.put_in_place(here, apply(here, decision, cause))
 
     def receive(self, start, stop, attempt, kind, cause, jitter):
         reply = Reply(
@@ -92,7 +91,6 @@ class ModelJob(RuleBasedStateMachine):
         waiting = [each for each in self.table.values() if each.state is RangeState.WAITING]
         if waiting:
             here = data.draw(st.sampled_from(waiting))
-            self.now = max(self.now, here.not_before)
             after = published(here)
             self.published.append((after.start, after.stop, after.attempt))
             self.put_in_place(here, [after])
