@@ -140,7 +140,9 @@ def test_what_was_held_comes_again_when_the_server_closes_the_connection(
     asyncio.run(scene())
 
 
-def test_an_alarm_blocks_publishing_and_lets_acks_through(node: RabbitMQNode, url: str) -> None:
+def test_an_alarm_blocks_publishing_and_lets_acks_through(
+    node: RabbitMQNode, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scene() -> None:
         # The deadline is far shorter than the alarm lasts: it must not run meanwhile.
         broker = broker_at(url, publish_deadline_seconds=0.5)
@@ -166,6 +168,7 @@ def test_an_alarm_blocks_publishing_and_lets_acks_through(node: RabbitMQNode, ur
             assert await outcomes.wait(1) == [None]
             assert broker.state is BrokerState.CONNECTED
             assert inbox.losses == 0
+            assert f"{broker.address} takes messages again" in caplog.messages
 
     asyncio.run(scene())
 
@@ -399,17 +402,22 @@ def test_each_change_of_state_is_one_line_in_the_log(
 ) -> None:
     caplog.set_level(logging.INFO, logger="overnight.broker")
 
-    async def scene() -> None:
+    async def scene() -> str:
         broker = broker_at(url)
         async with opened(broker):
             await asyncio.to_thread(node.close_connections)
             await until(lambda: broker.state is BrokerState.DISCONNECTED, "the loss")
             await until(lambda: broker.state is BrokerState.CONNECTED, "the link again")
+            return f"{broker.address},"
 
-    asyncio.run(scene())
+    host = asyncio.run(scene())
     lines = [record.message for record in caplog.records if record.name == "overnight.broker"]
     lines = [line for line in lines if "consumer_timeout" not in line]
-    assert [line.split()[0] for line in lines] == ["connected", "lost", "connected"]
+    assert [" ".join(line.split()[:2]) for line in lines] == [
+        "connected to",
+        f"lost {host}",
+        "connected again",
+    ]
     assert "closed by the test" in lines[1]
 
 

@@ -276,8 +276,14 @@ class RabbitMQBroker:
     def _set_state(self, state: BrokerState, reason: str = "") -> None:
         if state is self._state:
             return
-        self._state = state
-        if state is BrokerState.CONNECTED:
+        was, self._state = self._state, state
+        if was is BrokerState.BLOCKED and state is BrokerState.CONNECTED:
+            _log.warning("%s takes messages again", self.address)
+        elif (
+            state is BrokerState.CONNECTED and self._loss is not None
+        ):  # who read of the loss wants to read this
+            _log.warning("connected again to %s (%s)", self.address, self._server)
+        elif state is BrokerState.CONNECTED:
             _log.info("connected to %s (%s)", self.address, self._server)
         elif state is BrokerState.BLOCKED:
             _log.warning("%s takes no messages for now: it is out of memory or disk", self.address)

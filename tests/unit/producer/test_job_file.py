@@ -183,7 +183,7 @@ def test_the_clock_set_back_never_moves_the_last_result_back(job):
 
 
 def test_a_range_is_kept_with_all_it_knows(job):
-    known = Range(3, 5, RangeState.WAITING, 4, 1, True, 99.5, Cause.TIME_LIMIT)
+    known = Range(3, 5, RangeState.WAITING, 4, 1, True, Cause.TIME_LIMIT)
     with job.commit() as tx:
         tx.put(known)
     assert job.ranges() == [known]
