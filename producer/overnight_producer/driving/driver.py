@@ -448,7 +448,7 @@ class Driver:
                 tx.set_state(JobState.RUNNING)
                 self._rates.worked_at = awake_seconds()
             case "retry":
-                return f"{self._retry(tx)} points wait again"
+                return f"granted, points tried again: {self._retry(tx)}"
             case "window":
                 self._window.fix(request.args.get("tasks"))
             case _:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from overnight_common.messages import Cause
 from overnight_producer.jobs.home import resolve
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.views.tables import Table, print_json, print_line, print_table
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
     from overnight_producer.jobs.records import FailureRow
 
 ROWS_AT_THE_END = 20
+# Their message is ours and tells what was measured, which is a little different for every point.
+_MEASURED = (Cause.TIME_LIMIT, Cause.OUT_OF_MEMORY, Cause.KILLED_BY_SIGNAL, Cause.LOST_CONSUMER)
+_FIGURE = re.compile(r"\d+(\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,4 +189,8 @@ def _causes(job: JobFile) -> Counter[str]:
 
 
 def _reason(row: FailureRow | None) -> tuple[str, str, str] | None:
-    return None if row is None else (row.failure.cause.value, row.failure.type, row.failure.message)
+    if row is None:
+        return None
+    failure = row.failure
+    message = _FIGURE.sub("", failure.message) if failure.cause in _MEASURED else failure.message
+    return failure.cause.value, failure.type, message

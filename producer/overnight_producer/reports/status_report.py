@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from overnight_producer.driving.reckoning import PUBLISH_FAILED, SILENT_TASK
 from overnight_producer.jobs.home import all_jobs, resolve, unreadable
 from overnight_producer.jobs.jobfile import JobFile
 from overnight_producer.jobs.lock import driver_of
@@ -15,7 +16,16 @@ from overnight_producer.live_figures import live_figures
 from overnight_producer.views import standing
 from overnight_producer.views.tables import Table, print_json, print_line, print_table
 from overnight_producer.views.view_json import figures
-from overnight_producer.views.wording import clock, count, duration, one_line, pace, percent, points_of
+from overnight_producer.views.wording import (
+    clock,
+    count,
+    counted,
+    duration,
+    one_line,
+    pace,
+    percent,
+    points_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,16 +229,26 @@ def _print_detail(
     job: JobStanding, consumers: list[ConsumerRow], dropped: dict[str, int], console: Console
 ) -> None:
     now = time.time()
-    lines = [line for line in _facts(job, now) if line[1]]
-    if dropped:
-        lines.append(
-            ("set aside", ", ".join(f"{n} {reason.replace('_', ' ')}" for reason, n in dropped.items()))
-        )
+    lines = [line for line in (*_facts(job, now), *_repairs(dropped)) if line[1]]
     for name, value in lines:
         print_line(console, f"{name:<10} {value}")
     if consumers:
         print_line(console)
         print_table(console, _consumer_table(consumers, now))
+
+
+def _repairs(counts: dict[str, int]) -> list[tuple[str, str]]:
+    """Say what went wrong on the way and was put right; `counts` is what `Transaction.count` has counted."""
+    silent = counts.get(SILENT_TASK, 0)
+    again = [counted(silent, "task") + " that nobody spoke of"] if silent else []
+    aside = []
+    for reason, number in counts.items():
+        if reason.startswith(PUBLISH_FAILED):
+            why = reason.removeprefix(PUBLISH_FAILED)
+            again.append(counted(number, "task") + f" that the broker did not take ({why})")
+        elif reason != SILENT_TASK:
+            aside.append(f"{number:,} {reason}")
+    return [("sent again", ", ".join(again)), ("set aside", f"replies: {', '.join(aside)}" if aside else "")]
 
 
 def _facts(job: JobStanding, now: float) -> list[tuple[str, str]]:

@@ -112,7 +112,10 @@ def test_one_job_is_told_in_detail(tmp_path):
         add(job, 0, list(range(40)), consumer="desk-1")
         with job.commit() as tx:
             tx.accuse("desk-2", Failure(Cause.METHOD_UNAVAILABLE, "", "no torch\nhere"))
-            tx.count("stale_attempt")
+            for _ in range(2):
+                tx.count("stale_attempt")
+            for reason in ("duplicate_result", "silent_task", "publish_failed: NotConnectedError"):
+                tx.count(reason)
             tx.set_state(JobState.PAUSED, "nobody works")
     text = status_of(tmp_path, "aaa")
     for words in (
@@ -120,7 +123,8 @@ def test_one_job_is_told_in_detail(tmp_path):
         "40 of 100 done (40 %)",
         "amqp://rabbit/, queue gpu",
         "depth=3",
-        "1 stale attempt",
+        "sent again 1 task that nobody spoke of, 1 task that the broker did not take (NotConnectedError)",
+        "set aside  replies: 1 duplicate_result, 2 stale_attempt",
         "overnight resume aaaaaaaaaaaa",
         "method_unavailable: no torch here",
     ):
@@ -128,7 +132,12 @@ def test_one_job_is_told_in_detail(tmp_path):
     told = status_object(tmp_path, "aaa")
     assert told["consumers"][0]["points_done"] == 40
     assert told["consumers"][1]["accusations"] == 1
-    assert told["dropped_replies"] == {"stale_attempt": 1}
+    assert told["dropped_replies"] == {
+        "duplicate_result": 1,
+        "publish_failed: NotConnectedError": 1,
+        "silent_task": 1,
+        "stale_attempt": 2,
+    }
 
 
 def test_a_job_that_does_not_exist_is_bad_input(tmp_path):
@@ -169,6 +178,15 @@ def test_neighbours_that_failed_alike_share_a_row(tmp_path):
         give_up(job, 6, "another")
         found = [(loss.start, loss.stop) for loss in failure_report.losses(job)]
     assert found == [(3, 6), (6, 7), (9, 10)]
+
+
+def test_neighbours_that_differ_only_in_what_was_measured_share_a_row(tmp_path):
+    with make(tmp_path) as job:
+        for start in range(3):
+            give_up(job, start, f"ran {2.1 + start:.1f} s; the limit is 2 s", cause=Cause.TIME_LIMIT)
+            give_up(job, 3 + start, f"no digit {start}")  # the method's own words: each may matter
+        found = [(loss.start, loss.stop) for loss in failure_report.losses(job)]
+    assert found == [(0, 3), (3, 4), (4, 5), (5, 6)]
     assert "[3, 6)" in failures_of(tmp_path)
 
 
