@@ -178,6 +178,7 @@ def test_neighbours_that_failed_alike_share_a_row(tmp_path):
         give_up(job, 6, "another")
         found = [(loss.start, loss.stop) for loss in failure_report.losses(job)]
     assert found == [(3, 6), (6, 7), (9, 10)]
+    assert "[3, 6)" in failures_of(tmp_path)
 
 
 def test_neighbours_that_differ_only_in_what_was_measured_share_a_row(tmp_path):
@@ -187,7 +188,6 @@ def test_neighbours_that_differ_only_in_what_was_measured_share_a_row(tmp_path):
             give_up(job, 3 + start, f"no digit {start}")  # the method's own words: each may matter
         found = [(loss.start, loss.stop) for loss in failure_report.losses(job)]
     assert found == [(0, 3), (3, 4), (4, 5), (5, 6)]
-    assert "[3, 6)" in failures_of(tmp_path)
 
 
 def test_tracebacks_are_told_in_full_when_asked_for(tmp_path):
