@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from overnight_consumer.answers import with_last_words
-from overnight_consumer.deaths import Death
+from overnight_consumer.deaths import Death, ExitReason
 from overnight_consumer.frames import (
     Answer,
     FrameReader,
@@ -46,9 +46,6 @@ class ChildListener(Protocol):
     def on_ready(self) -> None:
         """Take note that the child is warm."""
 
-    def on_loading(self) -> None:
-        """Take note that the method of the task is loaded now."""
-
     def on_started(self) -> None:
         """Take note that loading is over and the method of the task runs."""
 
@@ -71,6 +68,7 @@ class ChildProcess(asyncio.Protocol):
         listener: who hears of it.
         write: where its output goes, in whole lines that begin with the slot's number.
         warn: hears, as it gets ready, which methods it could not import and why.
+        load_limit_seconds: the longest that it may take to be ready, and later to load a method.
     """
 
     def __init__(
@@ -80,10 +78,13 @@ class ChildProcess(asyncio.Protocol):
         listener: ChildListener,
         write: Callable[[bytes], None],
         warn: Callable[[Mapping[str, str]], None],
+        load_limit_seconds: float,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._warn = warn
+        self._load_limit_seconds = load_limit_seconds
+        self._why: ExitReason | None = None
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._closed = asyncio.Event()
@@ -99,6 +100,7 @@ class ChildProcess(asyncio.Protocol):
                 raise
         ours.setblocking(False)
         self._socket = ours
+        self._loading = self._loop.call_later(load_limit_seconds, self._load_too_long)
         self._tasks = [
             self._loop.create_task(self._connect(setup)),
             self._loop.create_task(self._await_death()),
@@ -152,8 +154,13 @@ class ChildProcess(asyncio.Protocol):
 
     def kill(self) -> None:
         """Kill it and everything in its session now; `on_death` follows."""
+        self._loading.cancel()  # what kills it first is the reason
         if self._process.returncode is None:  # else its number may be somebody else's already
             kill_session(self.pid, self._scratch)
+
+    def _load_too_long(self) -> None:
+        self._why = ExitReason.LOAD_LIMIT
+        self.kill()
 
     async def stop(self, patience_seconds: float) -> None:
         """Let an idle child end by itself, and kill it when it does not; returns when it is gone."""
@@ -179,14 +186,18 @@ class ChildProcess(asyncio.Protocol):
 
     def _hear(self, message: FromChild) -> None:
         if isinstance(message, Answer):
+            self._loading.cancel()
             self._listener.on_answer(self._with_last_words(message))
         elif isinstance(message, Recalled):
             self._listener.on_recalled(message.count)
         elif isinstance(message, Loading):
-            self._listener.on_loading()
+            self._loading.cancel()
+            self._loading = self._loop.call_later(self._load_limit_seconds, self._load_too_long)
         elif isinstance(message, Started):
+            self._loading.cancel()
             self._listener.on_started()
         elif isinstance(message, Ready):
+            self._loading.cancel()
             self._warn(message.faults)
             self._listener.on_ready()
 
@@ -201,6 +212,7 @@ class ChildProcess(asyncio.Protocol):
 
     async def _await_death(self) -> None:
         await _exited(self._process.pid, self._loop)
+        self._loading.cancel()
         # Before it is reaped its number cannot be given to anybody else.
         kill_session(self._process.pid, self._scratch)
         _, status, usage = os.wait4(self._process.pid, 0)
@@ -214,8 +226,16 @@ class ChildProcess(asyncio.Protocol):
         tail = self._output.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
         unit = 1 if sys.platform == "darwin" else 1024
-        death = Death(self._process.returncode, usage.ru_maxrss * unit, tail, garbled=self._garbled)
-        self._listener.on_death(death)
+        self._listener.on_death(
+            Death(
+                self._process.returncode,
+                usage.ru_maxrss * unit,
+                tail,
+                why=self._why,
+                load_limit_seconds=self._load_limit_seconds,
+                garbled=self._garbled,
+            )
+        )
 
 
 def _resolve(future: asyncio.Future[None]) -> None:

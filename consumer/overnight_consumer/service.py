@@ -150,10 +150,7 @@ class Service:
             if idle is not None and not len(tasks) and now - tasks.active_at >= idle:
                 log.info("no task for %g s: ends", idle)
                 return
-            tasks.tick(now)
-            keeper.look()
-            self._show(tasks, intakes, slots, draining=False)
-            await self._sleep()
+            await self._beat(tasks, intakes, slots, keeper, draining=False)
 
     def _orphaned(self) -> bool:
         """Tell whether the process that we belong to is gone."""
@@ -170,24 +167,25 @@ class Service:
         self._show(tasks, intakes, slots, draining=True)
         await asyncio.gather(*(intake.close() for intake in intakes))
         while len(tasks) and len(self._signals) < 2 and time.monotonic() < deadline:
-            tasks.tick(time.monotonic())
-            keeper.look()
-            self._show(tasks, intakes, slots, draining=True)
-            await self._sleep()
+            await self._beat(tasks, intakes, slots, keeper, draining=True)
         if len(tasks):
             log.warning("%d tasks are not finished and go back to their queues", len(tasks))
+
+    async def _beat(
+        self, tasks: Tasks, intakes: list[Intake], slots: list[Slot], keeper: Keeper, *, draining: bool
+    ) -> None:
+        """Do what time asks for, show how things are, and wait for the next time or a signal."""
+        tasks.tick(time.monotonic())
+        keeper.look()
+        self._show(tasks, intakes, slots, draining=draining)
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
 
     def _show(self, tasks: Tasks, intakes: list[Intake], slots: list[Slot], *, draining: bool) -> None:
         now = time.monotonic()
         sights = tuple(intake.sight for intake in intakes), tuple(slot.sight(now) for slot in slots)
         self._observer.seen(Sight(*sights, tasks.deliveries, draining=draining))
-
-    async def _sleep(self) -> None:
-        self._wake.clear()
-        try:
-            await asyncio.wait_for(self._wake.wait(), _TICK_SECONDS)
-        except TimeoutError:
-            return
 
 
 class _ChildStarter:
@@ -218,7 +216,8 @@ class _ChildStarter:
         )
         own_device = settings.devices.environment_of_slot(number)
         environment = {**self._environment, **own_device, "CONSUMER_WORKER": str(number)}
-        return ChildProcess(setup, environment, listener, _write, self._warn)
+        load_limit_seconds = settings.limits.load_limit_seconds
+        return ChildProcess(setup, environment, listener, _write, self._warn, load_limit_seconds)
 
     def _warn(self, faults: Mapping[str, str]) -> None:
         """Say what a child could not import, once and not for each child; tasks that ask for it are answered."""

@@ -50,29 +50,6 @@ class _Successor:
 
     child: ChildProcess
     ready: bool = False
-    late: bool = False
-    timer: asyncio.TimerHandle | None = None
-
-    def wait(self, seconds: float) -> None:
-        """Kill the child if it takes longer to be ready."""
-        self.timer = asyncio.get_running_loop().call_later(seconds, self._kill)
-
-    def stop_waiting(self) -> None:
-        """Do not kill it any more."""
-        if self.timer is not None:
-            self.timer.cancel()
-
-    def _kill(self) -> None:
-        self.late = True
-        self.child.kill()
-
-    def told_in_full(self, death: Death, limits: Limits) -> Death:
-        """Add to its death what only we know."""
-        self.stop_waiting()
-        if not self.late:
-            return death
-        limit = limits.load_limit_seconds
-        return dataclasses.replace(death, why=ExitReason.LOAD_LIMIT, load_limit_seconds=limit)
 
 
 class Slot:
@@ -132,11 +109,7 @@ class Slot:
             self._back_off(child)
         else:
             self._install(child)
-            self._await_ready()
-
-    def _await_ready(self) -> None:
-        self._become(SlotState.STARTING)
-        self._limit(self._limits.load_limit_seconds, ExitReason.LOAD_LIMIT)
+            self._become(SlotState.STARTING)
 
     def _new_child(self, why: StartReason) -> ChildProcess | Death:
         """Return a child, or why there is none: too many processes, no file descriptor, a full disk."""
@@ -257,8 +230,6 @@ class Slot:
         """Let go of the child and of its successor; both are idle."""
         child, self._child = self._child, None
         successor, self._successor = self._successor, None
-        if successor is not None:
-            successor.stop_waiting()
         for each in (child, None if successor is None else successor.child):
             if each is not None:
                 self._stop_later(each)
@@ -285,11 +256,9 @@ class Slot:
         """Take note that a child is warm."""
         if self._successor is not None and child is self._successor.child:
             self._successor.ready = True
-            self._successor.stop_waiting()
             if self.state is SlotState.FREE:
                 self._succeed()
         elif child is self._child and self.state is SlotState.STARTING:
-            self._cancel_timer()
             self._free()
 
     def _free(self) -> None:
@@ -297,21 +266,13 @@ class Slot:
         self._become(SlotState.FREE)
         self._listener.on_free(self)
 
-    def child_loading(self) -> None:
-        """Begin to count how long loading takes."""
-        self._limit(self._limits.load_limit_seconds, ExitReason.LOAD_LIMIT)
-
     def child_started(self) -> None:
         """Begin to count the time limit: loading is over."""
         self._running_since = time.monotonic()
         limit = self._limits.time_limit_of(self.held.task.time_limit_seconds) if self.held else None
-        self._limit(limit, ExitReason.TIME_LIMIT)
-
-    def _limit(self, seconds: float | None, why: ExitReason) -> None:
-        """Kill the child after so many seconds, and for nothing else that was to come."""
         self._cancel_timer()
-        if seconds is not None:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._kill, why)
+        if limit is not None:
+            self._timer = asyncio.get_running_loop().call_later(limit, self._kill, ExitReason.TIME_LIMIT)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -365,7 +326,6 @@ class Slot:
                 self._lose_successor(child)
                 return
             self._successor = _Successor(child)
-            self._successor.wait(self._limits.load_limit_seconds)
 
     def _succeed(self) -> None:
         """Let the successor take the place of the child, which is idle."""
@@ -387,7 +347,7 @@ class Slot:
         self._forget(child.pid)
         if self._successor is not None and child is self._successor.child:
             self._observer.child_ended(self.number, child.pid, ExitReason.START_FAILED)
-            self._lose_successor(self._successor.told_in_full(death, self._limits))
+            self._lose_successor(death)
             return
         if child is not self._child:
             self._observer.child_ended(self.number, child.pid, ExitReason.STOPPED)
@@ -413,7 +373,7 @@ class Slot:
 
     def _told_in_full(self, death: Death, held: Held | None) -> Death:
         """Add to a death what only the slot knows."""
-        why = self._why
+        why = death.why or self._why
         if why is None and death.exit_status == -signal.SIGKILL and self._kernel.explain(self._kills_before):
             why = ExitReason.KERNEL_OUT_OF_MEMORY
         return dataclasses.replace(
@@ -422,7 +382,6 @@ class Slot:
             peak_rss_bytes=max(death.peak_rss_bytes, self._peak_bytes),
             seconds=time.monotonic() - self._running_since if held else 0.0,
             time_limit_seconds=self._limits.time_limit_of(held.task.time_limit_seconds) if held else None,
-            load_limit_seconds=self._limits.load_limit_seconds,
             memory_limit_bytes=self._limits.memory_limit_bytes,
         )
 
@@ -431,12 +390,11 @@ class Slot:
         if successor is None:
             self.start(StartReason.DEATH)
             return
-        successor.stop_waiting()
         self._install(successor.child)
         if successor.ready:
             self._free()
         else:
-            self._await_ready()
+            self._become(SlotState.STARTING)
 
     def _back_off(self, death: Death) -> None:
         self.start_failures += 1
@@ -463,10 +421,6 @@ class _Voice:
     def on_ready(self) -> None:
         if self.child is not None:
             self._slot.child_ready(self.child)
-
-    def on_loading(self) -> None:
-        if self._current():
-            self._slot.child_loading()
 
     def on_started(self) -> None:
         if self._current():

@@ -4,7 +4,7 @@ import asyncio
 import time
 from types import SimpleNamespace
 
-from overnight_consumer.deaths import Death, failure_of, start_failure_of
+from overnight_consumer.deaths import Death, ExitReason, failure_of, start_failure_of
 from overnight_consumer.frames import Answer
 from overnight_consumer.held import Held
 from overnight_consumer.limits import Limits
@@ -148,55 +148,35 @@ async def test_the_limit_counts_only_from_the_end_of_loading():
     assert desk.deaths[0].seconds <= time.monotonic() - started_at, "loading is no part of what it ran"
 
 
-def hasty():
-    return Desk(Limits(load_limit_seconds=0.001))
-
-
-async def killed(child):
-    while not child.kills:
-        await asyncio.sleep(0.001)
-    child.voice.on_death(KILLED)
+LATE = Death(-9, 0, "", why=ExitReason.LOAD_LIMIT, load_limit_seconds=7.0)
 
 
 @on_a_loop
-async def test_a_child_that_does_not_get_ready_in_time_is_killed_and_counts_as_one_that_cannot_start():
-    desk = hasty()
-    await killed(desk.children[0])
+async def test_a_child_that_did_not_get_ready_in_time_counts_as_one_that_cannot_start():
+    desk = Desk()
+    desk.children[0].voice.on_death(LATE)
     assert desk.events == ["start failure"]
     assert desk.reasons.ends == ["start_failed"]
-    assert "not ready after 0.001 s (--load-limit)" in start_failure_of(desk.start_deaths[0]).message
+    assert "not ready after 7 s (--load-limit)" in start_failure_of(desk.start_deaths[0]).message
 
 
 @on_a_loop
 async def test_loading_a_method_for_too_long_is_the_fault_of_the_consumer():
-    desk = hasty()
+    desk = Desk()
     desk.children[0].voice.on_ready()
     desk.slot.run(held())
-    desk.children[0].voice.on_loading()
-    await killed(desk.children[0])
+    desk.children[0].voice.on_death(LATE)
     assert desk.events[-1] == ("death", "load_limit")
     assert failure_of(desk.deaths[0]).cause.accuses_consumer
 
 
 @on_a_loop
-async def test_no_load_limit_runs_on_once_a_child_is_ready_or_a_method_is_loaded():
-    desk = hasty()
-    desk.children[0].voice.on_ready()
-    desk.slot.run(held())
-    await asyncio.sleep(0.03)
-    desk.children[0].voice.on_loading()
-    desk.children[0].voice.on_started()
-    await asyncio.sleep(0.03)
-    assert desk.children[0].kills == 0
-
-
-@on_a_loop
-async def test_a_successor_that_does_not_get_ready_in_time_is_killed_and_the_old_child_goes_on():
-    desk = Desk(Limits(load_limit_seconds=0.02, recycling=Recycling(tasks=1)))
+async def test_a_successor_that_did_not_get_ready_in_time_is_given_up_and_the_old_child_goes_on():
+    desk = Desk(Limits(recycling=Recycling(tasks=1)))
     desk.children[0].voice.on_ready()
     desk.slot.run(held())
     desk.children[0].voice.on_answer(DONE)
-    await killed(desk.children[1])
+    desk.children[1].voice.on_death(LATE)
     assert desk.children[0].kills == 0
     assert desk.slot.state is SlotState.FREE
 
