@@ -11,6 +11,7 @@ from overnight_common.brokers.base import DEAD_QUEUE, Broker, Delivery, Message
 if TYPE_CHECKING:
     from overnight_common.errors import PublishError
 
+_REASON_CHARACTERS = 2000  # all headers have to fit in one frame
 _RETRY_SECONDS = 2.0  # the queue of dead letters is missing or full: that takes a person, or another process
 
 
@@ -25,7 +26,7 @@ def bury(broker: Broker, delivery: Delivery, reason: str) -> None:
         message_id=delivery.message.message_id,
         headers={
             **delivery.message.headers,
-            "reason": reason,
+            "reason": reason[:_REASON_CHARACTERS],
             "from_queue": delivery.queue,
             "original_type": delivery.message.type,
             "at": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -198,7 +198,7 @@ _ARRAY_16 = b"\xdc"  # how MessagePack begins an array; a single reply is a map
 _encoder = msgspec.msgpack.Encoder()
 _task_decoder = msgspec.msgpack.Decoder(Task)
 _reply_decoder = msgspec.msgpack.Decoder(Reply)
-_replies_decoder = msgspec.msgpack.Decoder(list[Reply])
+_bundle_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _address_decoder = msgspec.msgpack.Decoder(TaskAddress)
 
 
@@ -221,7 +221,7 @@ def encode(message: Task | Reply) -> bytes:
         raise EncodeError(f"a message that cannot be encoded: {error}") from error
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes, what: str) -> Any:
+def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes | msgspec.Raw, what: str) -> Any:
     try:
         message = decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -243,7 +243,7 @@ def _check_version(version: int, what: str) -> None:
         raise DecodeError(f"not a {what}: version {version}")
 
 
-def _version_of(body: bytes) -> int:
+def _version_of(body: bytes | msgspec.Raw) -> int:
     try:
         return _version_decoder.decode(body).v
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -260,7 +260,7 @@ def decode_task(body: bytes) -> Task:
     return _decode(_task_decoder, body, "task")  # type: ignore[no-any-return]
 
 
-def decode_reply(body: bytes) -> Reply:
+def decode_reply(body: bytes | msgspec.Raw) -> Reply:
     """Return the reply in `body`; raises as `decode_task` does."""
     return _decode(_reply_decoder, body, "reply")  # type: ignore[no-any-return]
 
@@ -272,19 +272,26 @@ def bundle(replies: Sequence[bytes]) -> bytes:
     return _ARRAY_16 + len(replies).to_bytes(2, "big") + b"".join(replies)
 
 
-def decode_replies(body: bytes) -> list[Reply]:
-    """Return the replies in a message, one or several; raises as `decode_task` does."""
+def unbundle(body: bytes) -> list[bytes | msgspec.Raw]:
+    """Return the encoded replies in a message, one or several, each for `decode_reply`.
+
+    Raises:
+        DecodeError: it is a bundle that is broken or empty.
+    """
     if not body.startswith(_ARRAY_16):
-        return [decode_reply(body)]
+        return [body]
     try:
-        replies = _replies_decoder.decode(body)
+        replies = _bundle_decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise DecodeError(f"not a bundle of replies: {error}") from error
-    for reply in replies:
-        _check_version(reply.v, "reply")
     if not replies:
         raise DecodeError("not a bundle of replies: it is empty")
-    return replies
+    return list(replies)
+
+
+def decode_replies(body: bytes) -> list[Reply]:
+    """Return all replies in a message; raises as `unbundle` and `decode_reply` do."""
+    return [decode_reply(each) for each in unbundle(body)]
 
 
 def decode_address(body: bytes) -> TaskAddress:

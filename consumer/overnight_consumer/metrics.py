@@ -173,7 +173,8 @@ class ConsumerMetrics:
         """Count tasks; what is alike is counted together, for a task may take no longer than to be counted."""
         self._confirm.observe_alike(seconds, len(answered))
         wall_ahead = self._wall() - self._monotonic()
-        for (queue, method, outcome), alike in groupby(answered, _ALIKE):
+        tasks = [held for held in answered if held.task.start != held.task.stop]  # a probe is no task
+        for (queue, method, outcome), alike in groupby(tasks, _ALIKE):
             self._count(queue_label(queue), self._method(method, outcome), outcome, alike, wall_ahead)
 
     def child_started(self, number: int, pid: int, why: StartReason) -> None:
@@ -203,8 +204,6 @@ class ConsumerMetrics:
         tasks = points = 0
         for held in alike:
             task = held.task
-            if task.start == task.stop:
-                continue  # a probe is no task
             tasks += 1
             points += task.stop - task.start
             if (wait := _wait_of(held, wall_ahead)) is not None:
@@ -215,10 +214,10 @@ class ConsumerMetrics:
             self._wait.observe(*waits, labels=(queue,))
         if runs:
             self._run.observe(*runs, labels=(queue, method))
-        if tasks and outcome == DONE:
+        if outcome == DONE:
             self._tasks_done.add((queue, method), tasks)
             self._points_done.add((queue, method), points)
-        elif tasks:
+        else:
             self._tasks_failed.add((queue, outcome), tasks)
 
     def _method(self, name: str, outcome: str) -> str:

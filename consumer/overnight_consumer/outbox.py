@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 GATHER_SECONDS = 0.004
 MOST_TOGETHER = 64
 # A larger reply gains nothing by company.
-MOST_BYTES = 32 * 1024
+FIRST_MOST_BYTES = 32 * 1024
 _AGAIN_SECONDS = 0.5
 
 
@@ -51,6 +51,7 @@ class Outbox:
         self._on_too_large = on_too_large
         self._gathered: dict[str, list[Held]] = {}  # by reply queue
         self._not_before = 0.0
+        self._most_bytes = FIRST_MOST_BYTES
         self._kept: list[Held] = []
         self._again: asyncio.TimerHandle | None = None
 
@@ -69,7 +70,7 @@ class Outbox:
         self._not_before = asyncio.get_running_loop().time() + GATHER_SECONDS
         gathered, self._gathered = self._gathered, {}
         for answered in gathered.values():
-            for together in in_bundles(answered):
+            for together in in_bundles(answered, self._most_bytes):
                 self._publish(together)
 
     def _publish(self, together: list[Held]) -> None:
@@ -85,12 +86,13 @@ class Outbox:
         elif isinstance(error, UnroutableError):
             for held in together:
                 self._on_unroutable(held)
+        elif isinstance(error, TooLargeError) and len(together) == 1:
+            self._on_too_large(together[0], str(error))
         elif isinstance(error, TooLargeError):
-            if len(together) == 1:
-                self._on_too_large(together[0], str(error))
-            else:
-                for held in together:
-                    self._publish([held])
+            # The broker's limit is below ours: smaller bundles from here on, until one reply alone is the culprit.
+            self._most_bytes = min(self._most_bytes, sum(len(held.reply) for held in together) // 2)
+            for held in together:
+                self.publish(held)
         else:  # not connected, or refused for now: it may or may not be there, so once more
             self._kept += together
             if self._again is None and self._broker.state is not BrokerState.DISCONNECTED:
@@ -106,12 +108,13 @@ class Outbox:
             self.publish(held)
 
     def close(self) -> None:
-        """Try nothing more."""
+        """Send what is gathered, and try nothing more."""
+        self._let_go()
         if self._again is not None:
             self._again.cancel()
 
 
-def in_bundles(answered: list[Held]) -> list[list[Held]]:
+def in_bundles(answered: list[Held], most_bytes: int) -> list[list[Held]]:
     """Divide tasks with replies, in order, into those that travel in one message."""
     bundles: list[list[Held]] = []
     room = 0
@@ -119,7 +122,7 @@ def in_bundles(answered: list[Held]) -> list[list[Held]]:
         size = len(held.reply)
         if not bundles or size > room or len(bundles[-1]) == MOST_TOGETHER:
             bundles.append([])
-            room = MOST_BYTES
+            room = most_bytes
         bundles[-1].append(held)
         room -= size
     return bundles

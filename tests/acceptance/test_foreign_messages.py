@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from overnight_common.brokers.base import DEAD_QUEUE, Message, reply_queue, task_queue
 from overnight_common.brokers.opening import open_broker
 from overnight_common.errors import DecodeError
-from overnight_common.messages import VERSION, Reply, Task, decode_task, encode
+from overnight_common.messages import VERSION, Reply, Task, bundle, decode_task, encode
 from overnight_common.values import encode_values
 from support.broker_use import Outcomes, opened
 from support.command_line import Desk, Program, noise, wait_until
@@ -72,7 +72,10 @@ deep = st.sampled_from([b"\x91" * 50_000, b"\x81\xa1v" * 50_000, b"\xdd\xff\xff\
 
 
 def bodies(good: bytes) -> SearchStrategy[bytes]:
-    return st.binary(max_size=200) | plain.map(msgspec.msgpack.encode) | spoilt(good) | deep
+    together = bundle([good] * 3)
+    return (
+        st.binary(max_size=200) | plain.map(msgspec.msgpack.encode) | spoilt(good) | spoilt(together) | deep
+    )
 
 
 def is_task(body: bytes) -> bool:

@@ -171,6 +171,24 @@ def test_a_job_in_which_all_fails_pauses_with_few_points_given_up_though_answers
         assert 20 <= job.progress().given_up <= 20 + 20
 
 
+def test_tasks_that_are_said_to_run_leave_room_for_others_though_the_first_answer_was_a_failure(tmp_path):
+    def answer(task):
+        return failed(task) if task.start == 0 else running(task)
+
+    def running(task):
+        return Reply(
+            VERSION, task.job, task.start, task.stop, task.attempt, "running", "good", 1, seconds=6.0
+        )
+
+    async def wait_for_all(driver, broker, farm):
+        await until(lambda: len({task.start for task in farm.tasks}) >= 60, "all tasks are out")
+        driver.end(Ending(EndingKind.INTERRUPTED))
+
+    with make_job(tmp_path, 300, max_failures=5) as job:
+        settings = replace(FAST, window=200, silence_seconds=30.0)
+        drive(tmp_path, job, answer, settings, wait_for_all)
+
+
 def test_without_a_limit_on_failures_every_point_is_tried(tmp_path):
     with make_job(tmp_path, 60, max_failures=None) as job:
         ending, _farm = drive(tmp_path, job, failed)

@@ -16,7 +16,7 @@ import numpy as np
 
 from overnight_common.brokers.base import DEAD_QUEUE, Broker, Delivery, Message, reply_queue, task_queue
 from overnight_common.brokers.opening import open_broker
-from overnight_common.messages import VERSION, Reply, Task, decode_reply, encode
+from overnight_common.messages import VERSION, Reply, Task, decode_replies, encode
 from overnight_common.values import decode_values, encode_values
 from support.broker_use import until
 
@@ -113,8 +113,8 @@ class Farm:
         await self.broker.subscribe(DEAD_QUEUE, 1000, self.dead.append, lambda: None)
 
     def _take(self, delivery: Delivery) -> None:
-        reply = decode_reply(delivery.message.body)
-        (self.running if reply.kind == "running" else self.replies).append(reply)
+        for reply in decode_replies(delivery.message.body):
+            (self.running if reply.kind == "running" else self.replies).append(reply)
         self.broker.ack(delivery)
 
     def start(self, *arguments: str, environment: dict[str, str] | None = None) -> Consumer:

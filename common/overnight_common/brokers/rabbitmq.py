@@ -60,6 +60,7 @@ class RabbitMQBroker:
         self._listeners: list[Callable[[BrokerState], None]] = []
         self._blocked = False
         self._loss: LossReason | None = None
+        self._said_lost = False
         self._server = ""
         self._subscriptions: list[AmqpSubscription] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -279,15 +280,15 @@ class RabbitMQBroker:
         was, self._state = self._state, state
         if was is BrokerState.BLOCKED and state is BrokerState.CONNECTED:
             _log.warning("%s takes messages again", self.address)
-        elif (
-            state is BrokerState.CONNECTED and self._loss is not None
-        ):  # who read of the loss wants to read this
+        elif state is BrokerState.CONNECTED and self._said_lost:
+            self._said_lost = False
             _log.warning("connected again to %s (%s)", self.address, self._server)
         elif state is BrokerState.CONNECTED:
             _log.info("connected to %s (%s)", self.address, self._server)
         elif state is BrokerState.BLOCKED:
             _log.warning("%s takes no messages for now: it is out of memory or disk", self.address)
         elif not self._closing:
+            self._said_lost = True
             _log.warning("lost %s, connecting again: %s", self.address, reason)
         for listener in self._listeners:
             try:

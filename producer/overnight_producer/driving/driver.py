@@ -335,9 +335,9 @@ class Driver:
             return 0  # the queues may be gone with the broker's disk: first that is asked
         if not self._spec.fingerprint:
             return 1 - self._worklist.out  # the first reply pins the fingerprint of the code
+        room = self._window.size - self._worklist.out
         trial = tasks_on_trial(self._spec.max_failures, self._reckoning.failed, self._reckoning.succeeded)
-        size = self._window.size if trial is None else min(self._window.size, trial)
-        return size - self._worklist.out
+        return room if trial is None else min(room, trial - self._worklist.published)
 
     def _fill_window(self, tx: Transaction, now: float, outgoing: list[tuple[Range, Message]]) -> None:
         """Put due ranges and newly cut ones on their way, old ones first."""

@@ -35,10 +35,10 @@ def why_hopeless(limit: int | None, given_up: int, succeeded: int) -> str:
 
 
 def tasks_on_trial(limit: int | None, failed: int, succeeded: int) -> int | None:
-    """Return how many tasks may be out of a method that has only failed; None where nothing bounds them.
+    """Return how many tasks may wait or have just begun of a method that has only failed; None if any number.
 
-    A task that is out when the job pauses may be given up all the same, when its answer comes: so no more than
-    `limit` points' worth of them, however fast it fails.
+    Those that are out when the job pauses may be given up all the same, when their answers come: `limit` of them
+    at most, however fast it fails. A task that is said to run is none of them: it does not fail fast.
     """
     return limit if failed and not succeeded else None
 

@@ -24,7 +24,7 @@ class Worklist:
         self._ready: list[tuple[int, int, int]] = []  # (points, order, start)
         self._order = itertools.count()
         self._waiting = 0
-        self._out = 0
+        self._out = self._running = 0
         for range_ in ranges:
             self.put(range_, due=0.0)
 
@@ -40,6 +40,11 @@ class Worklist:
     def out(self) -> int:
         """Count the ranges that are published and unfinished: what the window limits."""
         return self._out
+
+    @property
+    def published(self) -> int:
+        """Count those of them that nobody has said to run."""
+        return self._out - self._running
 
     def get(self, start: int, stop: int) -> Range | None:
         """Return the unfinished range `[start, stop)`, or None."""
@@ -59,6 +64,7 @@ class Worklist:
             heapq.heappush(self._later, (due, next(self._order), range_.start))
         elif range_.in_flight:
             self._out += 1
+            self._running += range_.state is RangeState.RUNNING
 
     def remove(self, start: int) -> None:
         """Forget the range that begins at `start`, if there is one."""
@@ -69,6 +75,7 @@ class Worklist:
             self._waiting -= 1
         elif old.in_flight:
             self._out -= 1
+            self._running -= old.state is RangeState.RUNNING
 
     def take_due(self, now: float) -> Range | None:
         """Return the smallest waiting range that is due, or None; it stays in the list as it is."""

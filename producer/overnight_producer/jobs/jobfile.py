@@ -87,7 +87,7 @@ class JobFile:
 
         Raises:
             BadInputError: it is on a network share.
-            JobFileError: it is missing, not ours, damaged, or written by a newer version.
+            JobFileError: it is missing, not ours, damaged, or written by another version.
         """
         refuse_network_share(path)
         if not path.is_file():
@@ -283,6 +283,11 @@ def _check_ours(path: Path, connection: sqlite3.Connection) -> None:
         raise JobFileError(
             f"{path} was written by a newer Overnight (file version {version}, this one reads up to"
             f" {SCHEMA_VERSION}): update Overnight here"
+        )
+    if version < SCHEMA_VERSION:
+        raise JobFileError(
+            f"{path} was written by an older Overnight (file version {version}, this one writes"
+            f" {SCHEMA_VERSION}): finish and export the job with that one, or start it anew with this one"
         )
     if connection.execute("SELECT COUNT(*) FROM job").fetchone() != (1,):
         raise JobFileError(f"{path} is damaged: it holds no job")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 APPLICATION_ID = 0x4F764E74  # "OvNt", so that a stranger's SQLite file is told from ours
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 # Results never overlap, and neither do ranges: the rows that touch [start, stop) are therefore the last one
 # that begins at or before `start` and those that begin inside, which an index on `start` finds at once.

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from overnight_producer.jobs.records import FailureRow
 
 ROWS_AT_THE_END = 20
-# Their message is ours and tells what was measured, which is a little different for every point.
-_MEASURED = (Cause.TIME_LIMIT, Cause.OUT_OF_MEMORY, Cause.KILLED_BY_SIGNAL, Cause.LOST_CONSUMER)
+# Their messages are ours and tell what was measured, which is a little different for every point.
+_MEASURED = (Cause.TIME_LIMIT, Cause.KILLED_BY_SIGNAL, Cause.EXIT_STATUS, Cause.LOST_CONSUMER)
+_MEASURED_TYPES = ("MemoryLimit", "KernelOutOfMemory")
 _FIGURE = re.compile(r"\d+(\.\d+)?")
 
 
@@ -192,5 +193,6 @@ def _reason(row: FailureRow | None) -> tuple[str, str, str] | None:
     if row is None:
         return None
     failure = row.failure
-    message = _FIGURE.sub("", failure.message) if failure.cause in _MEASURED else failure.message
+    measured = failure.cause in _MEASURED or failure.type in _MEASURED_TYPES
+    message = _FIGURE.sub("", failure.message) if measured else failure.message
     return failure.cause.value, failure.type, message

@@ -229,7 +229,7 @@ def _print_detail(
     job: JobStanding, consumers: list[ConsumerRow], dropped: dict[str, int], console: Console
 ) -> None:
     now = time.time()
-    lines = [line for line in (*_facts(job, now), *_repairs(dropped)) if line[1]]
+    lines = [line for line in (*_facts(job, now), *_mishaps(dropped)) if line[1]]
     for name, value in lines:
         print_line(console, f"{name:<10} {value}")
     if consumers:
@@ -237,18 +237,18 @@ def _print_detail(
         print_table(console, _consumer_table(consumers, now))
 
 
-def _repairs(counts: dict[str, int]) -> list[tuple[str, str]]:
-    """Say what went wrong on the way and was put right; `counts` is what `Transaction.count` has counted."""
-    silent = counts.get(SILENT_TASK, 0)
-    again = [counted(silent, "task") + " that nobody spoke of"] if silent else []
+def _mishaps(counts: dict[str, int]) -> list[tuple[str, str]]:
+    """Say what went wrong on the way; `counts` is what `Transaction.count` has counted."""
+    silences = counts.get(SILENT_TASK, 0)
+    wrong = [counted(silences, "time") + " nobody spoke of a task"] if silences else []
     aside = []
     for reason, number in counts.items():
         if reason.startswith(PUBLISH_FAILED):
-            why = reason.removeprefix(PUBLISH_FAILED)
-            again.append(counted(number, "task") + f" that the broker did not take ({why})")
+            times = counted(number, "time")
+            wrong.append(f"{times} the broker did not take one ({reason.removeprefix(PUBLISH_FAILED)})")
         elif reason != SILENT_TASK:
             aside.append(f"{number:,} {reason}")
-    return [("sent again", ", ".join(again)), ("set aside", f"replies: {', '.join(aside)}" if aside else "")]
+    return [("went wrong", ", ".join(wrong)), ("set aside", f"replies: {', '.join(aside)}" if aside else "")]
 
 
 def _facts(job: JobStanding, now: float) -> list[tuple[str, str]]:

@@ -101,15 +101,25 @@ def test_a_bundle_with_a_reply_of_the_wrong_form_is_refused(change):
 
     with pytest.raises(DecodeError):
         decode_replies(bundle([encode(REPLY), wrong]))
-    with pytest.raises(DecodeError):
-        decode_replies(bundle([]))
+
+
+def test_a_bundle_that_is_broken_or_empty_is_no_bundle():
+    whole = bundle([encode(REPLY), encode(REPLY)])
+
+    for body in (bundle([]), whole[:-1], whole + b"x"):
+        with pytest.raises(DecodeError, match="not a bundle of replies"):
+            decode_replies(body)
 
 
 def test_a_bundle_of_a_newer_version_is_named():
     newer = msgspec.msgpack.encode({**msgspec.msgpack.decode(encode(REPLY)), "v": VERSION + 1})
 
-    with pytest.raises(NewerVersionError, match="update Overnight"):
-        decode_replies(bundle([encode(REPLY), newer]))
+    other_form = msgspec.msgpack.encode(
+        {**msgspec.msgpack.decode(encode(REPLY)), "v": VERSION + 1, "slot": "x"}
+    )
+    for each in (newer, other_form):
+        with pytest.raises(NewerVersionError, match="update Overnight"):
+            decode_replies(bundle([encode(REPLY), each]))
 
 
 @given(tasks(), st.dictionaries(st.from_regex(r"new_[a-z]{1,5}", fullmatch=True), plain, max_size=3))

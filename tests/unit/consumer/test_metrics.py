@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from overnight_common.brokers.base import Delivery, Message, reply_queue, task_queue
-from overnight_common.messages import VERSION, Cause, Task, decode_reply, encode
+from overnight_common.messages import VERSION, Cause, Task, decode_replies, encode
 from overnight_common.metrics import Buckets
 from overnight_common.observing import shielded
 from overnight_common.values import encode_values
@@ -128,6 +128,12 @@ def test_tasks_whose_replies_travelled_together_are_counted_one_by_one(metrics):
 def test_a_probe_is_no_task(metrics):
     confirm(metrics, held(count=0, outcome=DONE))
     assert seen_in(metrics, "consumer_tasks_done_total") == {}
+
+
+def test_a_probe_makes_no_name_known(metrics):
+    confirm(metrics, held("stranger:5", count=0, outcome=DONE))
+    confirm(metrics, held("stranger:5", outcome=Cause.METHOD_UNAVAILABLE.value, ran=1.0))
+    assert set(seen_in(metrics, "consumer_run_seconds")) == {("default", "unknown")}
 
 
 def test_every_cause_and_served_method_begins_at_zero(metrics):
@@ -431,7 +437,8 @@ async def served(settings, observer, tasks):
     for task in tasks:
         broker.publish(QUEUE, Message(encode(task), "task"), lambda _: None)
     assert await Service(settings, broker, observer).run() == 0
-    replies = [decode_reply(body) for body in broker.bodies(reply_queue("job", 1))]
+    bodies = broker.bodies(reply_queue("job", 1))
+    replies = [reply for body in bodies for reply in decode_replies(body)]
     assert len(broker.acked) == len(tasks)
     return {reply.attempt: reply for reply in replies}
 

@@ -469,8 +469,14 @@ def test_the_sqlite_file_of_a_stranger_is_refused(tmp_path):
 
 
 def test_a_newer_job_file_asks_for_an_update(job):
-    job._connection.execute("PRAGMA user_version = 2")
+    job._connection.execute("PRAGMA user_version = 99")
     with pytest.raises(JobFileError, match="update Overnight"):
+        JobFile.open(job.path)
+
+
+def test_an_older_job_file_is_left_to_the_program_that_wrote_it(job):
+    job._connection.execute("PRAGMA user_version = 1")
+    with pytest.raises(JobFileError, match="finish and export the job with that one"):
         JobFile.open(job.path)
 
 

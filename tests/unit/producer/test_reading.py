@@ -5,13 +5,18 @@ import math
 import numpy as np
 import pytest
 
-from overnight_common.messages import VERSION, Encoded, Reply, bundle, encode
+from overnight_common.messages import VERSION, Cause, Encoded, Failure, Reply, bundle, encode
 from overnight_common.values import encode_values
 from overnight_producer.driving.ending import tasks_on_trial, why_hopeless, why_nobody_works
 from overnight_producer.driving.reading import usable_replies
 from support.job_files import spec_of
 
 TORN = Encoded("npy", encode_values(np.zeros(2), 2).body[:-1])
+
+
+def with_unknown_cause(spec):
+    reply = Reply(VERSION, spec.id, 2, 4, 1, "failed", "desk", failure=Failure(Cause.EXCEPTION))
+    return encode(reply).replace(b"exception", b"bad-lucks")
 
 
 def body(job, start=2, stop=4, result=Encoded("json", b"[1, 2]")):  # noqa: B008 - frozen
@@ -31,6 +36,21 @@ def test_of_replies_that_came_together_the_usable_ones_are_read_and_the_others_a
     replies, fault = usable_replies(together, spec)
     assert [reply.start for reply in replies] == [2, 4]
     assert fault == f"a reply for [2, 4) of job another; a reply for [9, 11) of job {spec.id}"
+
+
+def test_a_reply_that_this_version_does_not_understand_costs_none_of_those_that_came_with_it():
+    spec = spec_of(10)
+    good = body(spec.id)
+    replies, fault = usable_replies(bundle([good, with_unknown_cause(spec), good]), spec)
+    assert len(replies) == 2
+    assert "bad-lucks" in fault
+
+
+def test_of_many_faults_some_are_named_and_the_others_counted():
+    spec = spec_of(10)
+    _, fault = usable_replies(bundle([body("another")] * 5000), spec)
+    assert fault.endswith("; and 4997 more")
+    assert len(fault) < 200
 
 
 @pytest.mark.parametrize(

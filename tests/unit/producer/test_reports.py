@@ -123,7 +123,7 @@ def test_one_job_is_told_in_detail(tmp_path):
         "40 of 100 done (40 %)",
         "amqp://rabbit/, queue gpu",
         "depth=3",
-        "sent again 1 task that nobody spoke of, 1 task that the broker did not take (NotConnectedError)",
+        "went wrong 1 time nobody spoke of a task, 1 time the broker did not take one (NotConnectedError)",
         "set aside  replies: 1 duplicate_result, 2 stale_attempt",
         "overnight resume aaaaaaaaaaaa",
         "method_unavailable: no torch here",
@@ -186,8 +186,9 @@ def test_neighbours_that_differ_only_in_what_was_measured_share_a_row(tmp_path):
         for start in range(3):
             give_up(job, start, f"ran {2.1 + start:.1f} s; the limit is 2 s", cause=Cause.TIME_LIMIT)
             give_up(job, 3 + start, f"no digit {start}")  # the method's own words: each may matter
+            give_up(job, 6 + start, f"no room for {start}", cause=Cause.OUT_OF_MEMORY)
         found = [(loss.start, loss.stop) for loss in failure_report.losses(job)]
-    assert found == [(0, 3), (3, 4), (4, 5), (5, 6)]
+    assert found == [(0, 3), *((point, point + 1) for point in range(3, 9))]
 
 
 def test_tracebacks_are_told_in_full_when_asked_for(tmp_path):
