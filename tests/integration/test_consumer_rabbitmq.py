@@ -26,7 +26,8 @@ def test_a_running_task_outlives_a_cut_link_and_is_run_once(tmp_path, private_ra
             await mark_in(mark)
             await asyncio.to_thread(private_rabbitmq.close_connections)
             await until(
-                lambda: "connected to" in farm.consumers[0].log.split("takes tasks")[1], "the link is back"
+                lambda: "connected again to" in farm.consumers[0].log.split("takes tasks")[1],
+                "the link is back",
             )
             gate.touch()
             for task in tasks:
