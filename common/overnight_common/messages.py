@@ -230,17 +230,13 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], body: bytes | msgspec.Raw, wh
                 f"{what} of version {_version_of(body)}; this is version {VERSION}: update Overnight here"
             ) from error
         raise DecodeError(f"not a {what}: {error}") from error
-    _check_version(message.v, what)
-    return message
-
-
-def _check_version(version: int, what: str) -> None:
-    if version > VERSION:
+    if message.v > VERSION:
         raise NewerVersionError(
-            f"{what} of version {version}; this is version {VERSION}: update Overnight here"
+            f"{what} of version {message.v}; this is version {VERSION}: update Overnight here"
         )
-    if version < 1:
-        raise DecodeError(f"not a {what}: version {version}")
+    if message.v < 1:
+        raise DecodeError(f"not a {what}: version {message.v}")
+    return message
 
 
 def _version_of(body: bytes | msgspec.Raw) -> int:
