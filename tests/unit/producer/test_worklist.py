@@ -68,3 +68,15 @@ def test_a_range_is_found_by_both_of_its_ends():
     assert worklist.get(0, 5) == Range(0, 5)
     assert worklist.get(0, 4) is None
     assert worklist.get(1, 5) is None
+
+
+def test_what_is_out_is_counted_with_and_without_what_is_said_to_run():
+    worklist = Worklist([published(Range(start, start + 1)) for start in range(3)])
+    assert (worklist.out, worklist.published) == (3, 3)
+    worklist.put(replace(published(Range(1, 2)), state=RangeState.RUNNING))
+    assert (worklist.out, worklist.published) == (3, 2)
+    worklist.put(replace(published(Range(1, 2)), state=RangeState.RUNNING))
+    worklist.remove(0)
+    assert (worklist.out, worklist.published) == (2, 1)
+    worklist.put(Range(1, 2))
+    assert (worklist.out, worklist.published, worklist.waiting) == (1, 1, 1)
