@@ -194,7 +194,9 @@ def _make_encodable(message: msgspec.Struct, name: str) -> None:
         msgspec.structs.force_setattr(message, name, text.encode("utf-8", "replace").decode("utf-8"))
 
 
-_ARRAY_16 = b"\xdc"  # how MessagePack begins an array; a single reply is a map
+_ARRAY_16 = b"\xdc"
+# How MessagePack begins an array, with its length or before it; a single reply is a map.
+_ARRAYS = frozenset({_ARRAY_16, b"\xdd", *(bytes([first]) for first in range(0x90, 0xA0))})
 _encoder = msgspec.msgpack.Encoder()
 _task_decoder = msgspec.msgpack.Decoder(Task)
 _reply_decoder = msgspec.msgpack.Decoder(Reply)
@@ -274,7 +276,7 @@ def unbundle(body: bytes) -> list[bytes | msgspec.Raw]:
     Raises:
         DecodeError: it is a bundle that is broken or empty.
     """
-    if not body.startswith(_ARRAY_16):
+    if body[:1] not in _ARRAYS:
         return [body]
     try:
         replies = _bundle_decoder.decode(body)

@@ -40,7 +40,7 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
             return INTERRUPTED
         case EndingKind.CANCELLED:
             record(job, JobState.CANCELLED, ending.why)
-            view.finish(f"cancelled; {so_far}", CANCELLED)
+            view.finish(f"cancelled; {so_far}", CANCELLED, JobState.CANCELLED.value)
             return CANCELLED
         case EndingKind.PAUSED:
             record(job, JobState.PAUSED, ending.why)
@@ -52,7 +52,8 @@ def conclude(job: JobFile, ending: Ending, view: View) -> int:
                 )
             if progress.given_up:
                 go_on += f"; or, to try what was given up again: overnight retry {spec.id} --accept-changes"
-            view.finish(f"paused: {ending.why.removesuffix('.')}. {so_far}. {go_on}", SOME_GIVEN_UP)
+            words = f"paused: {ending.why.removesuffix('.')}. {so_far}. {go_on}"
+            view.finish(words, SOME_GIVEN_UP, JobState.PAUSED.value)
             return SOME_GIVEN_UP
     return _conclude_done(job, view)
 
@@ -79,7 +80,8 @@ def _conclude_done(job: JobFile, view: View) -> int:
     try:
         written = _export(job, view)
     except OvernightError as error:
-        view.finish(f"{done}, but not exported: {error}. Export them: overnight export FILE {spec.id}", 1)
+        words = f"{done}, but not exported: {error}. Export them: overnight export FILE {spec.id}"
+        view.finish(words, SOME_GIVEN_UP, JobState.DONE.value)
         return SOME_GIVEN_UP
     finally:
         # Only now: whoever is killed while it exports does so again.
@@ -88,13 +90,14 @@ def _conclude_done(job: JobFile, view: View) -> int:
             for request in job.requests_pending():  # or it would meet a later retry
                 tx.finish_request(request.id, "came too late: the job was done")
     if not progress.given_up:
-        view.finish(f"{done}{written}", DONE)
+        view.finish(f"{done}{written}", DONE, JobState.DONE.value)
         return DONE
     _say_failures(job, view)
     view.finish(
         f"{done}, {count(progress.given_up)} given up{written}. Mend the method, "
         f"then: overnight retry {spec.id} --accept-changes",
         SOME_GIVEN_UP,
+        JobState.DONE.value,
     )
     return SOME_GIVEN_UP
 

@@ -13,10 +13,14 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from overnight_common.brokers.base import DEAD_QUEUE, Broker, Delivery, Message
 from overnight_common.errors import BadInputError, DecodeError, PublishError
-from overnight_common.messages import decode_replies, decode_task
+from overnight_common.messages import decode_replies, decode_reply, decode_task, unbundle
+
+if TYPE_CHECKING:
+    import msgspec
 
 MOST_LETTERS = 10_000
 QUIET_SECONDS = 1.0
@@ -52,7 +56,10 @@ class Letter:
         with contextlib.suppress(DecodeError):
             return str(decode_task(self.body))
         with contextlib.suppress(DecodeError):
-            return "\n".join(map(str, decode_replies(self.body)))
+            replies = unbundle(self.body)
+            if len(replies) > 1:
+                return "\n".join(f"reply {n}: {_said(each)}" for n, each in enumerate(replies, 1))
+            return str(decode_reply(self.body))
         return repr(self.body[:2000])
 
 
@@ -181,6 +188,13 @@ async def reclaim_replies(broker: Broker, job: str, reply_queue: str) -> int:
 
     await with_letters(broker, act)
     return reclaimed
+
+
+def _said(reply: bytes | msgspec.Raw) -> str:
+    try:
+        return str(decode_reply(reply))
+    except DecodeError as error:
+        return str(error)
 
 
 def _job_of(letter: Letter) -> str | None:

@@ -80,6 +80,19 @@ def test_letters_tell_where_they_came_from_and_why(broker):
     on(broker, b"x", act=act)
 
 
+def test_of_replies_that_travelled_together_each_is_told_and_which_one_is_broken(broker):
+    good = encode(Reply(VERSION, "ours", 0, 5, 1, "done", "c"))
+
+    async def act(broker):
+        (letter,) = await read_until(broker, 1)
+        first, second, third = letter.meaning().splitlines()
+        assert first.startswith("reply 1: Reply(")
+        assert second.startswith("reply 2: not a reply: ")
+        assert third.startswith("reply 3: Reply(")
+
+    on(broker, bundle([good, good.replace(b"done", b"gone"), good]), act=act)
+
+
 def test_reading_takes_nothing_away_however_often_it_is_done(broker):
     async def act(broker):
         first = await read_until(broker, 3)

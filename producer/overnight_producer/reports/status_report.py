@@ -75,6 +75,7 @@ class JobStanding:
         state, given_up = self.progress.state, self.progress.given_up
         words = state.value
         if self.driver_pid is not None:
+            words += ", driven" if state is JobState.PAUSED else ""
             words += f" by {self.driver_pid}" if self.driver_pid else " by another process"
         elif state is JobState.RUNNING:
             words = "in line" if self.in_line else "stopped"

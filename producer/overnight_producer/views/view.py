@@ -41,8 +41,11 @@ class View(Protocol):
     def task(self, reply: Reply, decision: Decision) -> None:
         """Tell what became of a task; cheap, for it is called for every reply."""
 
-    def finish(self, ending_text: str, exit_status: int | None = None) -> None:
-        """Leave the last figures that were shown, then say how it ended; only the first call counts."""
+    def finish(self, ending_text: str, exit_status: int | None = None, state: str = "") -> None:
+        """Leave the last figures that were shown, then say how it ended; only the first call counts.
+
+        `state` is that of the job from now on, where it is another than those figures told.
+        """
 
 
 def console_kind(

@@ -49,13 +49,14 @@ class JsonView(LineView):
         self._tasks.flush()
         self._print("message", text=text)
 
-    def finish(self, ending_text: str, exit_status: int | None = None) -> None:
+    def finish(self, ending_text: str, exit_status: int | None = None, state: str = "") -> None:
         """Print the last figures with the ending."""
         if self._finished:
             return
         self._finished = True
         self._tasks.flush()
-        self._print("end", **(self._figures or {}), exit_status=exit_status, text=ending_text)
+        figures = (self._figures or {}) | ({"state": state} if state else {})
+        self._print("end", **figures, exit_status=exit_status, text=ending_text)
 
     def _say_task(self, reply: Reply, decision: Decision) -> None:
         failure = reply.failure

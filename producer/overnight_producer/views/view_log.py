@@ -68,7 +68,7 @@ class LogView:
         if self._verbose:
             self._tasks.task(reply, decision)
 
-    def finish(self, ending_text: str, exit_status: int | None = None) -> None:
+    def finish(self, ending_text: str, exit_status: int | None = None, state: str = "") -> None:  # noqa: ARG002 - part of the protocol
         """Log how it ended."""
         self._tasks.flush()
         self._write(logging.WARNING if exit_status == 1 else logging.INFO, ending_text)

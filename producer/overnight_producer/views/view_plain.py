@@ -57,7 +57,7 @@ class PlainView(LineView):
         self._tasks.flush()
         self._outlet.line(text)
 
-    def finish(self, ending_text: str, exit_status: int | None = None) -> None:  # noqa: ARG002 - part of the protocol
+    def finish(self, ending_text: str, exit_status: int | None = None, state: str = "") -> None:  # noqa: ARG002 - part of the protocol
         """Print the last figures and the ending."""
         if self._finished:
             return

@@ -85,7 +85,7 @@ class TerminalView:
         """Print what became of a task, as far as a few lines a second allow."""
         self._tasks.task(reply, decision)
 
-    def finish(self, ending_text: str, exit_status: int | None = None) -> None:
+    def finish(self, ending_text: str, exit_status: int | None = None, state: str = "") -> None:  # noqa: ARG002 - part of the protocol
         """Leave the bar as it is at the end, give the terminal back, and say how it ended."""
         if self._finished:
             return

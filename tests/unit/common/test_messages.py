@@ -103,6 +103,11 @@ def test_a_bundle_with_a_reply_of_the_wrong_form_is_refused(change):
         decode_replies(bundle([encode(REPLY), wrong]))
 
 
+@pytest.mark.parametrize("array", [b"\x92", b"\xdc\x00\x02", b"\xdd\x00\x00\x00\x02"])
+def test_a_bundle_may_be_written_as_any_array(array):
+    assert decode_replies(array + encode(REPLY) * 2) == [REPLY, REPLY]
+
+
 def test_a_bundle_that_is_broken_or_empty_is_no_bundle():
     whole = bundle([encode(REPLY), encode(REPLY)])
 

@@ -13,7 +13,7 @@ class Ear:
     def say(self, text):
         pass
 
-    def finish(self, text, exit_status=None):
+    def finish(self, text, exit_status=None, state=""):
         self.text = text
 
 

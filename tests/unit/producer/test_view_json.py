@@ -30,11 +30,12 @@ def test_there_is_one_object_a_second_and_a_last_one():
         shown.view.show(snapshot_of(look))
         shown.clock.now += 0.25
     shown.view.show(snapshot_of(1797))
-    shown.view.finish("all done", 0)
+    shown.view.finish("all done", 0, "done")
     shown.view.finish("again", 1)
     assert [each["event"] for each in shown.objects] == ["start", *["progress"] * 6, "end"]
     last = shown.objects[-1]
     assert (last["points_done"], last["exit_status"], last["text"]) == (1797, 0, "all done")
+    assert (shown.objects[-2]["state"], last["state"]) == ("running", "done")
 
 
 def test_figures_are_raw_and_unknown_ones_null():
