@@ -64,12 +64,18 @@ class Intake:
     async def open(self, broker: Broker, prefetch: int) -> None:
         """Subscribe, for one delivery at first."""
         self._prefetch = prefetch
+        asked = self._allowed
         self._subscription = await broker.subscribe(
             self.queue,
-            self._allowed,
+            asked,
             lambda delivery: self._on_delivery(self, delivery),
             lambda: self._on_lost(self),
         )
+        # Deliveries may have come before we could tell the subscription what follows from them.
+        if self.paused or self._stopped:
+            self._subscription.set_prefetch(0)
+        elif self._allowed != asked:
+            self._set(self._prefetch)
 
     def stop(self) -> None:
         """Take nothing more from now on; `close` follows."""

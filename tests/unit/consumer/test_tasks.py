@@ -113,6 +113,27 @@ def bench(tmp_path):
     return Bench(tmp_path)
 
 
+def test_a_delivery_that_comes_before_the_subscription_is_returned_leaves_no_slot_idle(tmp_path):
+    bench = Bench(tmp_path, slots=2)
+    subscribe = bench.broker.subscribe
+
+    async def slowly(*arguments):
+        subscription = await subscribe(*arguments)
+        await settle()
+        return subscription
+
+    async def run():
+        bench.broker.subscribe = slowly
+        await bench.broker.declare(QUEUE)
+        for start in range(3):
+            bench.publish(start)
+        await bench.open()
+        await settle()
+        assert [slot.held is not None for slot in bench.slots] == [True, True]
+
+    asyncio.run(run())
+
+
 def test_a_task_is_acked_only_after_its_reply_is_confirmed(bench):
     async def run():
         await bench.open()
