@@ -71,10 +71,7 @@ class Intake:
             lambda delivery: self._on_delivery(self, delivery),
             lambda: self._on_lost(self),
         )
-        # Deliveries may have come before we could tell the subscription what follows from them.
-        if self.paused or self._stopped:
-            self._subscription.set_prefetch(0)
-        elif self._allowed != asked:
+        if self._allowed != asked:  # deliveries have come before we could say what follows from them
             self._set(self._prefetch)
 
     def stop(self) -> None:
@@ -92,7 +89,7 @@ class Intake:
     @property
     def sight(self) -> IntakeSight:
         """Return how things are, for who looks on."""
-        return IntakeSight(self.queue, self.ready, self.paused, 0 if self.paused else self._allowed)
+        return IntakeSight(self.queue, self.ready, self.paused, self._allowed)
 
     @property
     def paused(self) -> bool:
@@ -112,8 +109,7 @@ class Intake:
         self._accusations += 1
         delay = backoff_seconds(self._accusations, _PAUSE_FIRST, _PAUSE_LONGEST)
         self._paused_until = now + delay
-        if self._subscription is not None:
-            self._subscription.set_prefetch(0)
+        self._set(self._prefetch)
         return delay
 
     def succeeded(self) -> None:
@@ -182,11 +178,13 @@ class Intake:
 
     @property
     def _allowed(self) -> int:
+        if self.paused:
+            return 0
         return self._prefetch if self._cap is None else min(self._prefetch, self._cap + self._aside)
 
     def _set(self, prefetch: int) -> None:
         self._prefetch = prefetch
         if self._subscription is not None:
             # What is on its way to us when a suspect comes is better run before it than handed back.
-            keeps = self._cap is not None and prefetch > 0
-            self._subscription.set_prefetch(self._allowed, keep_late=keeps)
+            allowed = self._allowed
+            self._subscription.set_prefetch(allowed, keep_late=self._cap is not None and allowed > 0)
